@@ -1,0 +1,48 @@
+"""Valid Bayesian inference from differentially private count tables.
+
+Names are imported on first use, so that `import jaxprivnb` and the command line's help stay fast.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxprivnb._version import __version__
+
+if TYPE_CHECKING:
+    from jaxprivnb.baselines import fit_bayes as fit_bayes
+    from jaxprivnb.baselines import fit_naive as fit_naive
+    from jaxprivnb.noise import Gaussian as Gaussian
+    from jaxprivnb.noise import Geometric as Geometric
+    from jaxprivnb.noise import Laplace as Laplace
+    from jaxprivnb.simulate import Simulation as Simulation
+    from jaxprivnb.simulate import simulate as simulate
+    from jaxprivnb.status import Status as Status
+    from jaxprivnb.tables import NoisyTables as NoisyTables
+    from jaxprivnb.tables import Prior as Prior
+
+_HOME = {
+    "Gaussian": "noise",
+    "Geometric": "noise",
+    "Laplace": "noise",
+    "NoisyTables": "tables",
+    "Prior": "tables",
+    "Simulation": "simulate",
+    "Status": "status",
+    "fit_bayes": "baselines",
+    "fit_naive": "baselines",
+    "simulate": "simulate",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'jaxprivnb' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jaxprivnb.{_HOME[name]}"), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

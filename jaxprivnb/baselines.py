@@ -1,0 +1,83 @@
+"""The two estimators the paper compares with: noisy counts at face value, and no noise at all."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxprivnb import validate
+from jaxprivnb.posterior import DirichletPosterior
+from jaxprivnb.status import Status
+from jaxprivnb.tables import NoisyTables, Prior, full_mask, resolve_prior
+
+
+def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPosterior:
+    """The Dirichlet posterior of noisy counts taken at face value (paper 4.1, "naive").
+
+    Counts are clipped to [0, N] and made consistent: t[i] is class i's share of all clipped
+    counts, t[i,k,j] the share of category j in row (i, k) (uniform for an empty row), and the
+    pseudo-counts N t[i] and N t[i] t[i,k,j] are added to the prior.
+    """
+    tables.check("fit_naive")
+    prior = resolve_prior(prior, tables.counts, tables.mask)
+    return _fit_naive(tables, prior)
+
+
+@jax.jit
+def _fit_naive(tables: NoisyTables, prior: Prior) -> DirichletPosterior:
+    t_class, t_feature = naive_probabilities(tables)
+    ok = tables.is_valid() & prior.is_valid(tables.real)
+    return _conjugate(
+        prior,
+        tables.real,
+        tables.n_records * t_class,
+        tables.n_records * t_class[:, None, None] * t_feature,
+        jnp.where(ok, Status.SUCCESS, Status.BAD_INPUT).astype(jnp.int32),
+    )
+
+
+def naive_probabilities(tables: NoisyTables) -> tuple[jax.Array, jax.Array]:
+    """Clipped, renormalised (t[i] `[I]`, t[i,k,j] `[I, K, J]`); masked cells are 0."""
+    real = tables.real
+    clipped = jnp.where(real, jnp.clip(tables.counts, 0, tables.n_records), 0)
+    rows = clipped.sum(-1, keepdims=True)
+    cells = real.astype(clipped.dtype)
+    uniform = cells / cells.sum(-1, keepdims=True)
+    t_feature = jnp.where(rows > 0, clipped / jnp.where(rows > 0, rows, 1), uniform)
+    by_class = clipped.sum((-1, -2))
+    total = by_class.sum()
+    t_class = jnp.where(total > 0, by_class / jnp.where(total > 0, total, 1), 1 / by_class.size)
+    return t_class, t_feature
+
+
+def fit_bayes(counts: Any, prior: Prior | None = None, mask: Any = None) -> DirichletPosterior:
+    """The non-private posterior from true counts `[I, K, J]`: Dirichlet(a + n).
+
+    For simulations and comparisons. It reads true counts, so it promises no privacy.
+    """
+    counts = validate.as_float_array("counts", counts)
+    validate.single_dataset("fit_bayes", counts)
+    mask = validate.counts_and_mask(counts, mask)
+    validate.true_counts(counts, mask)
+    return _fit_bayes(counts, full_mask(counts, mask), resolve_prior(prior, counts, mask))
+
+
+@jax.jit
+def _fit_bayes(counts: jax.Array, real: jax.Array, prior: Prior) -> DirichletPosterior:
+    n = jnp.where(real, counts, 0)
+    by_class = n.sum(-1)  # [I, K], the same for every k
+    agree = jnp.all(jnp.abs(by_class - by_class[:, :1]) <= 1e-5 * (1 + by_class))
+    ok = jnp.all(jnp.isfinite(n) & (n >= 0)) & agree & prior.is_valid(real)
+    status = jnp.where(ok, Status.SUCCESS, Status.BAD_INPUT).astype(jnp.int32)
+    return _conjugate(prior, real, by_class[:, 0], n, status)
+
+
+def _conjugate(
+    prior: Prior, real: jax.Array, n_class: jax.Array, n_feature: jax.Array, status: jax.Array
+) -> DirichletPosterior:
+    return DirichletPosterior(
+        mask=real,
+        status=status,
+        class_alpha=prior.class_ + n_class,
+        feature_alpha=jnp.where(real, prior.feature + n_feature, 0),
+    )

@@ -1,0 +1,202 @@
+"""The common face of every fit.
+
+`Posterior` says what a posterior of the naive Bayes parameters can be asked; `DirichletPosterior`
+answers for the fits under which P(Y) and each P(X_k | Y=i) are independent Dirichlets (naive,
+non-private and variational). Methods are written for one dataset and vectorise over leading axes.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxprivnb import dirichlet, validate
+from jaxprivnb._pytree import pytree_dataclass
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Posterior")
+
+
+def over_batch(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Vectorise a method of one dataset's posterior over the leading axes of a batch.
+
+    Arguments are shared by the batch.
+    """
+
+    @functools.wraps(method)
+    def vectorised(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = lambda posterior: method(posterior, *args, **kwargs)  # noqa: E731
+        for _ in self.batch_shape:
+            call = jax.vmap(call)
+        return call(self)
+
+    return vectorised
+
+
+@pytree_dataclass
+class Posterior:
+    """The posterior of P(Y) and P(X_k | Y) given a release."""
+
+    mask: Any
+    """Real cells, bool `[..., K, J]`."""
+    status: Any
+    """`Status` code of the fit, int32 `[...]`; 0 is success."""
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes, `()` for one dataset."""
+        return self.mask.shape[:-2]
+
+    @property
+    def class_mean(self) -> jax.Array:
+        """E[P(Y=i) | m], `[..., I]`."""
+        raise AttributeError
+
+    @property
+    def feature_mean(self) -> jax.Array:
+        """E[P(X_k=j | Y=i) | m], `[..., I, K, J]`; masked cells are 0."""
+        raise AttributeError
+
+    @property
+    def class_sd(self) -> jax.Array:
+        """Posterior standard deviations, `[..., I]`."""
+        raise AttributeError
+
+    @property
+    def feature_sd(self) -> jax.Array:
+        """Posterior standard deviations, `[..., I, K, J]`."""
+        raise AttributeError
+
+    def class_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each P(Y=i), `[..., I]`."""
+        raise AttributeError
+
+    def feature_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each P(X_k=j | Y=i), `[..., I, K, J]`."""
+        raise AttributeError
+
+    def class_cdf(self, p: jax.Array) -> jax.Array:
+        """P(P(Y=i) <= p[i] | m), `[..., I]`."""
+        raise AttributeError
+
+    def feature_cdf(self, p: jax.Array) -> jax.Array:
+        """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
+        raise AttributeError
+
+    def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
+        tail = _tail(level)
+        return self.class_quantile(tail), self.class_quantile(1 - tail)
+
+    def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
+        tail = _tail(level)
+        return self.feature_quantile(tail), self.feature_quantile(1 - tail)
+
+    def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
+        n = validate.whole_number("n", n, at_least=0)
+        keys = _replicate_keys(key, self.batch_shape)
+        draw = lambda posterior, k: posterior._sample_one(k, n)  # noqa: E731
+        for _ in self.batch_shape:
+            draw = jax.vmap(draw)
+        return draw(self, keys)
+
+    def predict_proba(self, x: Any) -> jax.Array:
+        """Posterior predictive P(Y=i | x, m).
+
+        Args:
+            x: categories, int `[..., K]`; -1 marks a missing feature, which is left out.
+
+        Returns:
+            `[..., I]`, after the leading axes of a batch.
+        """
+        records = validate.categories(x, self.mask.shape[-2], self.mask)
+        return self._predict_proba(records)
+
+    def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        raise AttributeError
+
+    def _predict_proba(self, x: jax.Array) -> jax.Array:
+        raise AttributeError
+
+
+@pytree_dataclass
+class DirichletPosterior(Posterior):
+    """P(Y) ~ Dirichlet(class_alpha) and P(X_k | Y=i) ~ Dirichlet(feature_alpha[i,k]), independent."""
+
+    class_alpha: Any
+    """Concentration of P(Y), `[..., I]`."""
+    feature_alpha: Any
+    """Concentrations of P(X_k | Y=i), `[..., I, K, J]`; masked cells are 0."""
+
+    @property
+    def class_mean(self) -> jax.Array:
+        """alpha_i / sum alpha, `[..., I]`."""
+        return dirichlet.mean(self.class_alpha)
+
+    @property
+    def feature_mean(self) -> jax.Array:
+        """alpha_ikj / sum_j alpha_ikj, `[..., I, K, J]`."""
+        return dirichlet.mean(self.feature_alpha)
+
+    @property
+    def class_sd(self) -> jax.Array:
+        """sqrt(p (1 - p) / (1 + sum alpha)) with p the mean, `[..., I]`."""
+        return dirichlet.sd(self.class_alpha)
+
+    @property
+    def feature_sd(self) -> jax.Array:
+        """sqrt(p (1 - p) / (1 + sum_j alpha)) with p the mean, `[..., I, K, J]`."""
+        return dirichlet.sd(self.feature_alpha)
+
+    def class_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each Beta marginal, `[..., I]`."""
+        return dirichlet.marginal_quantile(self.class_alpha, q)
+
+    def feature_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each Beta marginal, `[..., I, K, J]`."""
+        return dirichlet.marginal_quantile(self.feature_alpha, q)
+
+    def class_cdf(self, p: jax.Array) -> jax.Array:
+        """The Beta marginal's CDF at p `[..., I]`."""
+        return dirichlet.marginal_cdf(self.class_alpha, p)
+
+    def feature_cdf(self, p: jax.Array) -> jax.Array:
+        """The Beta marginal's CDF at p `[..., I, K, J]`."""
+        return dirichlet.marginal_cdf(self.feature_alpha, p)
+
+    def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        class_key, feature_key = jax.random.split(key)
+        p_class = dirichlet.sample(class_key, self.class_alpha, (n,))
+        p_feature = dirichlet.sample(feature_key, self.feature_alpha, (n,))
+        return p_class, p_feature
+
+    @over_batch
+    def _predict_proba(self, x: jax.Array) -> jax.Array:
+        # The factors are independent, so the predictive is the plug-in of the means.
+        log_feature = jnp.log(self.feature_mean)  # [I, K, J]
+        K = log_feature.shape[1]
+        chosen = log_feature[:, jnp.arange(K), jnp.maximum(x, 0)]  # [I, ..., K]
+        chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
+        return jax.nn.softmax(jnp.log(self.class_mean) + chosen.sum(-1), axis=-1)
+
+
+def _replicate_keys(key: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+    """One key a replicate, derived from its index alone; `key` itself for one dataset."""
+    if not batch:
+        return key
+    size = 1
+    for length in batch:
+        size *= length
+    keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(size))
+    return keys.reshape(*batch, *keys.shape[1:])
+
+
+def _tail(level: float) -> float:
+    if validate.is_concrete(level):
+        level = validate.real_number("level", level, above=0, below=1)
+    return (1 - level) / 2

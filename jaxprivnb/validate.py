@@ -1,0 +1,264 @@
+"""Checks of what a user passed, made once, at the edge, before anything is traced.
+
+Values can be checked only when they are known: under an outer `jit` or `vmap` the arrays are
+tracers, and a bad value then becomes the replicate's `status` instead of an exception. The
+same holds for batches, where one bad replicate must not fail its neighbours.
+
+Every message names the argument, says what it was, and says what was expected.
+"""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the values of `x` can be looked at now."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def as_float_array(name: str, x: Any, dtype: Any = None) -> jax.Array:
+    """`x` as a floating array: its own dtype if it is floating, JAX's default otherwise."""
+    if dtype is None:
+        found = getattr(x, "dtype", None)
+        if found is not None and jnp.issubdtype(found, jnp.floating):
+            dtype = jax.dtypes.canonicalize_dtype(found)
+        else:
+            dtype = jnp.result_type(float)
+    try:
+        if isinstance(x, jax.Array):
+            out = x.astype(dtype)
+        else:
+            array = np.asarray(x)
+            if array.dtype.kind not in "fiub":
+                raise TypeError(f"dtype {array.dtype}")
+            out = jnp.asarray(array.astype(dtype))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must be an array of numbers, got {type(x).__name__}: {error}"
+        ) from None
+    if jnp.issubdtype(out.dtype, jnp.complexfloating):
+        raise TypeError(f"{name} must be real, got dtype {out.dtype}")
+    return out
+
+
+def positive(name: str, x: jax.Array, hint: str = "") -> None:
+    """Raise unless every value is finite and > 0."""
+    if not is_concrete(x):
+        return
+    values = np.asarray(x)
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        raise ValueError(
+            f"{name} must be finite and > 0, got {_first(values, bad)}" + (f"; {hint}" if hint else "")
+        )
+
+
+def counts_and_mask(
+    counts: jax.Array, mask: Any, *, argument: str = "counts"
+) -> jax.Array | None:
+    """Check `counts [..., I, K, J]`; return `mask` as bool `[..., K, J]` or None."""
+    if counts.ndim < 3:
+        raise ValueError(
+            f"{argument} must have shape [I, K, J] (classes, features, categories), "
+            f"after any leading batch axes; got shape {counts.shape}"
+        )
+    I, K, J = counts.shape[-3:]
+    if I < 1 or K < 1 or J < 1:
+        raise ValueError(f"{argument} needs at least one class, feature and category, got shape {counts.shape}")
+    if mask is not None:
+        mask = _bool_mask(mask, counts.shape[:-3], K, J)
+    if is_concrete(counts) and counts.ndim == 3:
+        finite_counts(counts, mask, argument=argument)
+    return mask
+
+
+def finite_counts(counts: jax.Array, mask: jax.Array | None, *, argument: str = "counts") -> None:
+    """Raise if a real (unmasked) cell of one dataset is NaN or infinite."""
+    values = np.asarray(counts)
+    bad = ~np.isfinite(values)
+    if mask is not None and is_concrete(mask):
+        bad &= np.asarray(mask)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{argument} must be finite, got {values[where]} at index {where} (class, feature, category)"
+        )
+
+
+def true_counts(counts: jax.Array, mask: jax.Array | None) -> None:
+    """Raise unless non-private counts are non-negative and their class margins agree.
+
+    The message gives no count: these are the true ones.
+    """
+    if not is_concrete(counts) or counts.ndim != 3:
+        return
+    values = np.asarray(counts, dtype=np.float64)
+    if mask is not None:
+        values = np.where(np.asarray(mask), values, 0.0)
+    if (values < 0).any():
+        raise ValueError(
+            "counts must be >= 0: fit_bayes takes true counts; for noisy ones use fit_naive, fit_vb or fit_exact"
+        )
+    margins = values.sum(-1)
+    if not np.allclose(margins, margins[:, :1], rtol=1e-5, atol=1e-6):
+        raise ValueError(
+            "counts must have the same class totals in every feature's table (sum over categories); they disagree. "
+            "fit_bayes takes true counts; for noisy ones use fit_naive, fit_vb or fit_exact"
+        )
+
+
+def n_records(n: Any, dtype: Any, batch: tuple[int, ...]) -> jax.Array:
+    """`N` as a float array broadcast to the batch shape."""
+    if isinstance(n, bool) or (isinstance(n, str)):
+        raise TypeError(f"n_records must be a number, got {n!r}")
+    out = as_float_array("n_records", n, dtype)
+    if is_concrete(out):
+        values = np.asarray(out)
+        bad = ~(np.isfinite(values) & (values >= 0) & (values == np.floor(values)))
+        if bad.any() and not batch:
+            raise ValueError(f"n_records must be a whole number >= 0, got {_first(values, bad)}")
+    return broadcast_to_batch("n_records", out, batch)
+
+
+def broadcast_to_batch(name: str, x: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+    """Give `x` the batch's leading axes."""
+    if x.shape == batch:
+        return x
+    if x.ndim == 0:
+        return jnp.broadcast_to(x, batch)
+    raise ValueError(f"{name} must be a scalar or have the batch shape {batch}, got shape {x.shape}")
+
+
+def noise_parameter(name: str, x: jax.Array, batch: tuple[int, ...], n_features: int) -> jax.Array:
+    """A noise scale: one a dataset (`batch`), or one a table (`batch + [K]`)."""
+    per_table = (*batch, n_features)
+    if x.shape in (batch, per_table):
+        return x
+    if x.ndim == 0:
+        return jnp.broadcast_to(x, batch)
+    if x.shape == (n_features,):
+        return jnp.broadcast_to(x, per_table)
+    raise ValueError(
+        f"{name} must be a scalar, one value a table (shape {per_table}) or one a dataset (shape {batch}), "
+        f"got shape {x.shape}"
+    )
+
+
+def concentration(name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None) -> None:
+    """Raise unless a Dirichlet concentration has `shape` and is positive where it is real."""
+    if x.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
+    if not is_concrete(x) or (mask is not None and not is_concrete(mask)):
+        return
+    values = np.asarray(x)
+    bad = ~(np.isfinite(values) & (values > 0))
+    if mask is not None:
+        bad &= np.asarray(mask)
+    if bad.any():
+        raise ValueError(f"{name} must be finite and > 0 (a Dirichlet concentration), got {_first(values, bad)}")
+
+
+def single_dataset(function: str, counts: jax.Array) -> None:
+    """Raise unless `counts` is one dataset."""
+    if counts.ndim != 3:
+        raise ValueError(
+            f"{function} fits one dataset with counts [I, K, J], got shape {counts.shape}; "
+            f"for a leading axis of datasets use fit_many, or jax.vmap({function})"
+        )
+
+
+def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Raise unless `value` is one of the allowed words; suggest the nearest."""
+    allowed = list(allowed)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
+    return value
+
+
+def whole_number(name: str, value: Any, *, at_least: int = 0) -> int:
+    """Raise unless `value` is an integer of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}")
+    return int(value)
+
+
+def real_number(
+    name: str, value: Any, *, above: float = -math.inf, below: float = math.inf, allow_zero: bool = False
+) -> float:
+    """Raise unless `value` is a real number strictly inside (above, below), or 0 if allowed."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if allow_zero and number == 0:
+        return number
+    if not above < number < below:
+        raise ValueError(f"{name} must be in ({above:g}, {below:g}), got {value!r}")
+    return number
+
+
+def n_categories(value: Any, name: str = "n_categories") -> tuple[int, ...]:
+    """The number of categories of each feature, as a tuple of ints >= 1."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) == 0:
+        raise TypeError(f"{name} must be a non-empty sequence, one whole number a feature, got {value!r}")
+    return tuple(whole_number(f"{name}[{k}]", _plain(v), at_least=1) for k, v in enumerate(value))
+
+
+def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
+    """Records to predict: integer `[..., K]`, -1 for missing, below J_k otherwise."""
+    array = x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"x must hold integer categories (-1 for missing), got dtype {array.dtype}")
+    if array.ndim < 1 or array.shape[-1] != n_features:
+        raise ValueError(f"x must have {n_features} features on its last axis, got shape {array.shape}")
+    if is_concrete(array) and is_concrete(mask):
+        real = np.asarray(mask).reshape(-1, *np.shape(mask)[-2:])[0]
+        values = np.asarray(array)
+        bad = (values < -1) | (values >= real.shape[-1])
+        inside = np.where(bad | (values < 0), 0, values)
+        bad |= (values >= 0) & ~real[np.arange(n_features), inside]
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0])
+            allowed = np.flatnonzero(real[where[-1]]).tolist()
+            raise ValueError(
+                f"x has category {values[where]} for feature {where[-1]}, whose categories are {allowed} "
+                "(-1 for missing)"
+            )
+    return array
+
+
+def _bool_mask(mask: Any, batch: tuple[int, ...], K: int, J: int) -> jax.Array:
+    array = mask if isinstance(mask, jax.Array) else jnp.asarray(np.asarray(mask))
+    if array.dtype != jnp.bool_:
+        raise TypeError(f"mask must be boolean (True marks a real cell), got dtype {array.dtype}")
+    if array.shape == (K, J):
+        array = jnp.broadcast_to(array, (*batch, K, J))
+    if array.shape != (*batch, K, J):
+        raise ValueError(f"mask must have shape [K, J] = ({K}, {J}), got {array.shape}")
+    if is_concrete(array) and not np.asarray(array).any(-1).all():
+        raise ValueError("mask must leave every feature at least one real category; a feature has none")
+    return array
+
+
+def _first(values: np.ndarray, bad: np.ndarray) -> str:
+    """The first offending value and where it stands."""
+    if values.ndim == 0:
+        return f"{values}"
+    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"{values[where]} at index {where}"
+
+
+def _plain(v: Any) -> Any:
+    return v.item() if isinstance(v, np.generic) else v
