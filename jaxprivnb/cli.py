@@ -1,0 +1,309 @@
+"""The command line.
+
+Exit codes: 0 done; 2 the command, the study file or an argument is wrong; 3 the folder holds
+another study; 4 a file could not be read or written (finished parts are intact); 5 an optional
+dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on from there.
+
+JAX is imported only when work begins, so help and errors are immediate.
+"""
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxprivnb._version import __version__
+
+EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA = 2, 3, 4, 5
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+
+_EPILOG = """exit codes:
+  0    done
+  2    the command or the study file is wrong
+  3    the folder holds another study
+  4    a file could not be read or written; finished parts are intact
+  5    an optional dependency is missing
+  130  interrupted (143: terminated); the same command goes on from there
+"""
+
+
+class _Terminated(Exception):  # noqa: N818 - a signal, not an error
+    """SIGTERM arrived."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    arguments = build_parser().parse_args(argv)
+    return _guarded(arguments.command, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every command and option."""
+    parser = argparse.ArgumentParser(
+        prog="jaxprivnb",
+        description="Bayesian inference from differentially private count tables.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jaxprivnb {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    figure1 = commands.add_parser(
+        "figure1", help="run the paper's study and draw its Figure 1", description=_figure1.__doc__
+    )
+    figure1.add_argument(
+        "--out", default="results/figure1", help="folder or URL (default: %(default)s)"
+    )
+    figure1.add_argument("--parameters", type=_count, help="parameter draws a cell (default: 20)")
+    figure1.add_argument("--datasets", type=_count, help="data sets a parameter draw (default: 10)")
+    figure1.add_argument("--noise-draws", type=_count, help="noise draws a data set (default: 5)")
+    figure1.add_argument(
+        "--replicates", type=_count, metavar="R",
+        help="replicates a cell, all stages together; sets the number of parameter draws",
+    )  # fmt: skip
+    figure1.add_argument(
+        "--classes", type=_count, metavar="I", help="number of classes (default: 2)"
+    )
+    figure1.add_argument(
+        "--features", type=_count, metavar="K", help="number of features (default: 5)"
+    )
+    figure1.add_argument(
+        "--categories", type=_count, metavar="J", help="categories a feature (default: 2)"
+    )
+    figure1.add_argument(
+        "--methods", help="comma-separated, among naive,vb,exact,bayes (default: all)"
+    )
+    _add_run_options(figure1)
+    figure1.set_defaults(command=_figure1)
+
+    study = commands.add_parser("study", help="run or resume a study", description=_study.__doc__)
+    study.add_argument(
+        "spec", help="a TOML file, or the name of a study that comes with the package"
+    )
+    study.add_argument("--out", required=True, help="folder or URL for the results")
+    _add_run_options(study)
+    study.set_defaults(command=_study)
+
+    plot = commands.add_parser("plot", help="draw a study's figures", description=_plot.__doc__)
+    plot.add_argument("dir", help="the study's folder or URL")
+    plot.add_argument("--out", help="where the figures go (default: the study's folder)")
+    plot.add_argument("--format", choices=("png", "pdf", "svg"), default="png")
+    plot.add_argument("--figures", help="comma-separated (default: all that apply)")
+    plot.set_defaults(command=_plot)
+
+    summary = commands.add_parser(
+        "summary", help="a table of results", description=_summary.__doc__
+    )
+    summary.add_argument("dir", help="the study's folder or URL")
+    summary.add_argument("--format", choices=("terminal", "csv", "markdown"), default="terminal")
+    summary.set_defaults(command=_summary)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how to run")
+    group.add_argument("--engine", choices=("local", "dask"), default="local")
+    group.add_argument(
+        "--workers", type=_count, help="Dask worker processes to start here (default: one a core)"
+    )
+    group.add_argument("--address", help="of a Dask scheduler that runs already")
+    group.add_argument("--seed", type=int, help="instead of the study's own")
+    group.add_argument("--dtype", choices=("float64", "float32"), help="default: float64")
+    group.add_argument(
+        "--compilation-cache", metavar="DIR", help="keep compiled programs between runs"
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="delete the study that is in the folder"
+    )
+    group.add_argument("--quiet", action="store_true", help="show errors only")
+
+
+def _figure1(arguments: argparse.Namespace) -> int:
+    """Run the paper's study (N from 50 to 500, epsilon from 1e-4 to 1) and leave figure1.png,
+    summary.csv and the rows behind them.
+    """
+    from jaxprivnb.study.spec import SpecError, shipped_spec
+
+    spec = shipped_spec("figure1")
+    design = {
+        "parameters": arguments.parameters,
+        "datasets": arguments.datasets,
+        "noise_draws": arguments.noise_draws,
+    }
+    replicates = spec.replicates._replace(**{k: v for k, v in design.items() if v is not None})
+    if arguments.replicates is not None:
+        if arguments.parameters is not None:
+            raise SpecError(
+                "--replicates sets the number of parameter draws: leave --parameters out"
+            )
+        inner = replicates.datasets * replicates.noise_draws
+        replicates = replicates._replace(parameters=-(-arguments.replicates // inner))
+    sizes = spec.n_categories[0]
+    shape = (arguments.categories or sizes[0],) * (arguments.features or len(sizes))
+    changes: dict[str, Any] = {"replicates": replicates, "n_categories": (shape,)}
+    if arguments.classes is not None:
+        changes["n_classes"] = (arguments.classes,)
+    if arguments.methods is not None:
+        by_label = {m.label: m for m in spec.methods}
+        labels = arguments.methods.split(",")
+        for label in labels:
+            if label not in by_label:
+                raise SpecError(f"--methods must be among {','.join(by_label)}, got {label!r}")
+        changes["methods"] = tuple(by_label[label] for label in labels)
+    return _run(dataclasses.replace(spec, **changes), arguments, figures=True)
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    """Run a study, or what is missing of it: the same command resumes after a kill."""
+    from jaxprivnb.study.spec import load_spec, shipped_names, shipped_spec
+
+    shipped = arguments.spec in shipped_names() and not os.path.exists(arguments.spec)
+    spec = shipped_spec(arguments.spec) if shipped else load_spec(arguments.spec)
+    return _run(spec, arguments, figures=False)
+
+
+def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
+    """Run, then say what came of it."""
+    changes = {
+        name: value
+        for name, value in (("seed", arguments.seed), ("dtype", arguments.dtype))
+        if value is not None
+    }
+    spec = dataclasses.replace(spec, **changes)
+    if arguments.compilation_cache:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(arguments.compilation_cache)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    from jaxprivnb.study.run import run_study
+
+    say = (lambda text: None) if arguments.quiet else (lambda text: print(text, flush=True))
+    outcome = run_study(
+        spec,
+        arguments.out,
+        engine=arguments.engine,
+        overwrite=arguments.overwrite,
+        display="quiet" if arguments.quiet else "auto",
+        workers=arguments.workers,
+        address=arguments.address,
+    )
+    say(
+        f"{outcome.rows} rows in {outcome.out} ({outcome.computed} chunks computed, "
+        f"{outcome.resumed} resumed, {outcome.seconds:.1f} s); "
+        f"{outcome.failures} rows with a status that is not success"
+    )
+    if figures:
+        _report(arguments.out, say)
+    else:
+        say(f"next: jaxprivnb summary {arguments.out}; jaxprivnb plot {arguments.out}")
+    return 0
+
+
+def _report(out: str, say: Callable[[str], None]) -> None:
+    """Figures and the summary beside the rows."""
+    from jaxprivnb.study.figures import plot_study
+    from jaxprivnb.study.load import read_study_rows
+    from jaxprivnb.study.storage import open_storage
+    from jaxprivnb.study.summary import format_summary, summarise
+
+    study = read_study_rows(out)
+    summary = summarise(study)
+    storage = open_storage(out)
+    storage.write("summary.csv", (format_summary(study, summary, "csv") + "\n").encode())
+    storage.write("summary.md", (format_summary(study, summary, "markdown") + "\n").encode())
+    files = plot_study(study, out, summary=summary)
+    say(f"wrote {', '.join([*files, 'summary.csv', 'summary.md'])} to {out}")
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    """Draw figure1, efficiency, coverage, width and iterations, as far as they apply."""
+    from jaxprivnb.study.figures import FIGURES, plot_study
+    from jaxprivnb.study.load import read_study_rows
+
+    names = tuple(arguments.figures.split(",")) if arguments.figures else FIGURES
+    out = arguments.out or arguments.dir
+    study = read_study_rows(arguments.dir)
+    files = plot_study(study, out, figures=names, suffix=arguments.format)
+    _warn_incomplete(study)
+    for name in files:
+        print(f"{out}/{name}")
+    return 0
+
+
+def _summary(arguments: argparse.Namespace) -> int:
+    """Print means with Monte Carlo standard errors: 0.0842(13) means 0.0842 +- 0.0013."""
+    from jaxprivnb.study.load import read_study_rows
+    from jaxprivnb.study.summary import format_summary, summarise
+
+    study = read_study_rows(arguments.dir)
+    print(format_summary(study, summarise(study), arguments.format))
+    _warn_incomplete(study)
+    return 0
+
+
+def _warn_incomplete(study: Any) -> None:
+    if not study.complete:
+        from jaxprivnb.study.chunks import n_chunks
+
+        print(f"note: {study.chunks} of {n_chunks(study.spec)} chunks are done", file=sys.stderr)
+
+
+def _guarded(command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Turn what can go wrong into a message and an exit code."""
+    from jaxprivnb.study.extras import MissingExtraError
+
+    previous = signal.signal(signal.SIGTERM, _on_sigterm) if _in_main_thread() else None
+    try:
+        return command(arguments)
+    except KeyboardInterrupt:
+        return _stopped("interrupted", EXIT_INTERRUPTED)
+    except _Terminated:
+        return _stopped("terminated", EXIT_TERMINATED)
+    except BrokenPipeError:  # `| head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MissingExtraError as error:
+        return _failed(error, EXIT_EXTRA)
+    except OSError as error:
+        return _failed(error, EXIT_STORAGE)
+    except ValueError as error:
+        other = type(error).__name__ == "OtherStudyError"
+        return _failed(error, EXIT_OTHER_STUDY if other else EXIT_USAGE)
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def _on_sigterm(signum: int, frame: Any) -> None:
+    raise _Terminated
+
+
+def _stopped(how: str, code: int) -> int:
+    print(
+        f"\njaxprivnb: {how}; finished chunks are kept. Run the same command again to go on.",
+        file=sys.stderr,
+    )
+    return code
+
+
+def _failed(error: Exception, code: int) -> int:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    print(f"jaxprivnb: error: {text}", file=sys.stderr)
+    return code
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

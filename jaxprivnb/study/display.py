@@ -1,0 +1,205 @@
+"""What a person sees while a study runs: a live picture on a terminal, log lines elsewhere."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from jaxprivnb.study.chunks import Chunk
+from jaxprivnb.study.extras import MissingExtraError, require
+from jaxprivnb.study.spec import Cell, Spec
+
+_LINE_SECONDS = 5.0
+_ROWS_SHOWN = 12
+
+
+class Display:
+    """Counts what is done; shows nothing. The other displays draw what this one counts."""
+
+    def start(self, spec: Spec, done: Iterable[tuple[Chunk, int]]) -> None:
+        """A run begins; `done` has the chunks of earlier runs with their failures."""
+        self.spec = spec
+        self.cell_done: Counter[int] = Counter()
+        self.failures = 0
+        for piece, failures in done:
+            self.cell_done[piece.cell] += piece.size
+            self.failures += failures
+        self.resumed = self.cell_done.total()
+        self.total = len(spec.cells) * spec.replicates.total
+        self.started = time.monotonic()
+
+    def finished(self, piece: Chunk, failures: int) -> None:
+        """A chunk is stored."""
+        self.cell_done[piece.cell] += piece.size
+        self.failures += failures
+
+    def stop(self) -> None:
+        """The run ended, one way or another."""
+
+    @property
+    def done(self) -> int:
+        """Replicates stored, earlier runs included."""
+        return self.cell_done.total()
+
+    @property
+    def rate(self) -> float:
+        """Replicates a second in this run."""
+        elapsed = time.monotonic() - self.started
+        return (self.done - self.resumed) / elapsed if elapsed > 0 else 0.0
+
+    @property
+    def time_left(self) -> str:
+        """At the rate so far."""
+        return clock((self.total - self.done) / self.rate) if self.rate > 0 else "?"
+
+
+class LogDisplay(Display):
+    """A line now and then, for files and pipes."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = _LINE_SECONDS) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.every = every
+        self.last = 0.0
+
+    def start(self, spec: Spec, done: Iterable[tuple[Chunk, int]]) -> None:
+        """Say what is to be done."""
+        super().start(spec, done)
+        self.last = self.started
+        self._say(
+            f"{spec.name}: {len(spec.cells)} cells x {spec.replicates.total} replicates x "
+            f"{len(spec.methods)} methods; {self.resumed} of {self.total} replicates done before"
+        )
+
+    def finished(self, piece: Chunk, failures: int) -> None:
+        """A line for a finished cell, and for every few seconds."""
+        super().finished(piece, failures)
+        now = time.monotonic()
+        if self.done == self.total or now - self.last >= self.every:
+            self.last = now
+            self._say(
+                f"{self.done}/{self.total} replicates ({100 * self.done / self.total:.0f}%), "
+                f"{self.rate:.0f}/s, {self.time_left} left, {self.failures} failures; "
+                f"at {describe_cell(self.spec.cells[piece.cell])}"
+            )
+
+    def _say(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=self.stream, flush=True)
+
+
+class LiveDisplay(Display):
+    """Overall progress, and a grid of the cells with epsilon across."""
+
+    def __init__(self, console: Any = None) -> None:
+        self._live = require("rich.live", "terminal", "the live display")
+        self._table = require("rich.table", "terminal", "the live display")
+        self._bar = require("rich.progress_bar", "terminal", "the live display")
+        self._group = require("rich.console", "terminal", "the live display")
+        self.console = console or self._group.Console(stderr=True)
+
+    def start(self, spec: Spec, done: Iterable[tuple[Chunk, int]]) -> None:
+        """Draw, and go on drawing."""
+        super().start(spec, done)
+        self.active: int | None = None
+        self.live = self._live.Live(
+            get_renderable=self.render, console=self.console, refresh_per_second=4, transient=False
+        )
+        self.live.start()
+
+    def finished(self, piece: Chunk, failures: int) -> None:
+        """The next refresh shows it."""
+        super().finished(piece, failures)
+        self.active = piece.cell
+
+    def stop(self) -> None:
+        """Leave the last picture on the screen."""
+        self.live.stop()
+
+    def render(self) -> Any:
+        """The picture of this moment."""
+        line = self._table.Table.grid(padding=(0, 2))
+        bar = self._bar.ProgressBar(total=self.total, completed=self.done, width=30)
+        failed = f"[red]{self.failures} failures[/red]" if self.failures else "no failures"
+        line.add_row(
+            f"[bold]{self.spec.name}[/bold]",
+            bar,
+            f"{self.done}/{self.total} replicates",
+            f"{self.rate:.0f}/s",
+            f"{self.time_left} left" if self.done < self.total else "done",
+            failed,
+        )
+        return self._group.Group(line, self._cells())
+
+    def _cells(self) -> Any:
+        """Rows are cells without their epsilon, columns are epsilons."""
+        spec, width = self.spec, len(self.spec.epsilon_per_table)
+        rows = [range(i, i + width) for i in range(0, len(spec.cells), width)]
+        at = next((i for i, row in enumerate(rows) if self.active in row), 0)
+        first = max(0, min(at - _ROWS_SHOWN // 2, len(rows) - _ROWS_SHOWN))
+        table = self._table.Table(box=None, padding=(0, 1), header_style="dim")
+        table.add_column("epsilon")
+        for epsilon in spec.epsilon_per_table:
+            table.add_column(f"{epsilon:g}", justify="right")
+        for row in rows[first : first + _ROWS_SHOWN]:
+            table.add_row(varying(spec, spec.cells[row[0]]), *map(self._share, row))
+        if len(rows) > _ROWS_SHOWN:
+            complete = sum(
+                self.cell_done[c] == spec.replicates.total for c in range(len(spec.cells))
+            )
+            table.caption = f"{complete} of {len(spec.cells)} cells complete"
+        return table
+
+    def _share(self, cell: int) -> str:
+        share = self.cell_done[cell] / self.spec.replicates.total
+        return (
+            "[green]✓[/green]" if share == 1 else f"{100 * share:.0f}%" if share else "[dim]·[/dim]"
+        )
+
+
+def choose_display(display: Display | str | None) -> Display:
+    """The display that `run_study` was asked for."""
+    if isinstance(display, Display):
+        return display
+    if display in (None, "quiet"):
+        return Display()
+    if display == "log":
+        return LogDisplay()
+    if display != "auto":
+        raise ValueError(
+            f"display must be 'auto', 'log', 'quiet', None or a Display, got {display!r}"
+        )
+    if sys.stderr.isatty():
+        try:
+            return LiveDisplay()
+        except MissingExtraError:
+            pass
+    return LogDisplay()
+
+
+def describe_cell(cell: Cell) -> str:
+    """`N=50, epsilon=0.01, I=2, K=5, J=2`."""
+    return (
+        f"N={cell.n_records}, epsilon={cell.epsilon_per_table:g}, I={cell.n_classes}, "
+        f"K={cell.n_features}, J={cell.categories}"
+    )
+
+
+def varying(spec: Spec, cell: Cell) -> str:
+    """What distinguishes a cell from the others, its epsilon apart."""
+    parts = {
+        "N": (len(spec.n_records), cell.n_records),
+        "I": (len(spec.n_classes), cell.n_classes),
+        "K": (len({len(s) for s in spec.n_categories}), cell.n_features),
+        "J": (len({tuple(sorted(set(s))) for s in spec.n_categories}), cell.categories),
+        "prior": (len(spec.prior), cell.prior),
+        "noise": (len(spec.noise), cell.noise),
+    }
+    named = [f"{name}={value}" for name, (values, value) in parts.items() if values > 1]
+    return ", ".join(named) or f"N={cell.n_records}"
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03`, or `2:03` below an hour."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

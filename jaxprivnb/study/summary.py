@@ -1,0 +1,203 @@
+"""A study summarised: means with Monte Carlo standard errors, a line for each cell and method.
+
+Replicates that share a parameter draw are not independent, so the standard error of a cell's mean
+is that of the means of its parameter draws, sd / sqrt(parameters). A study with one parameter draw
+uses its data sets in that role (the error then says nothing about other parameters), and one with
+a single data set its noise draws.
+"""
+
+import csv
+import io
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxprivnb.study.load import Study, method_codes
+from jaxprivnb.study.rowtypes import CELL_COLUMNS
+
+FORMATS = ("terminal", "csv", "markdown")
+
+
+class Summary(NamedTuple):
+    """One entry a cell and method that has rows."""
+
+    cell: np.ndarray
+    """Index into `spec.cells`, `[G]`."""
+    method: np.ndarray
+    """Index into `spec.methods`, `[G]`."""
+    replicates: np.ndarray
+    """Rows, `[G]`."""
+    failures: np.ndarray
+    """Rows whose status is not success, `[G]`."""
+    mean: dict[str, np.ndarray]
+    """Mean of each measure over rows where it is finite, `[G]`; nan if there are none."""
+    se: dict[str, np.ndarray]
+    """Monte Carlo standard error of `mean`, `[G]`; nan if a cell has one independent draw."""
+    median: dict[str, np.ndarray]
+    """Median of the squared errors, `[G]`."""
+
+
+def summarise(study: Study) -> Summary:
+    """Group the rows by cell and method."""
+    spec, table = study.spec, study.table
+    methods = len(spec.methods)
+    labels = [m.label for m in spec.methods]
+    group = table["cell"].to_numpy().astype(np.int64) * methods + method_codes(table, labels)
+    stage = next(
+        (
+            name
+            for name, size in zip(("parameter", "dataset"), spec.replicates, strict=False)
+            if size > 1
+        ),
+        "noise_draw",
+    )
+    present, group = np.unique(group, return_inverse=True)
+    cluster = table[stage].to_numpy().astype(np.int64)
+    mean, se = {}, {}
+    for name in measures(table.column_names):
+        mean[name], se[name] = clustered_mean(table[name].to_numpy(), group, cluster, len(present))
+    median = {
+        name: _medians(table[name].to_numpy(), group, len(present))
+        for name in ("se_feature", "se_class")
+    }
+    failed = (table["status"].to_numpy() != 0).astype(np.int64)
+    return Summary(
+        cell=present // methods,
+        method=present % methods,
+        replicates=np.bincount(group, minlength=len(present)),
+        failures=np.bincount(group, weights=failed, minlength=len(present)).astype(np.int64),
+        mean=mean,
+        se=se,
+        median=median,
+    )
+
+
+def measures(columns: list[str]) -> list[str]:
+    """The columns that are averaged."""
+    starts = ("se_", "coverage_", "width_", "iterations", "log_evidence")
+    return [name for name in columns if name.startswith(starts)]
+
+
+def clustered_mean(
+    values: np.ndarray, group: np.ndarray, cluster: np.ndarray, n_groups: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each group's mean, and its standard error from the means of the group's clusters.
+
+    With clusters of unequal sizes n_c and means x_c (an unfinished study), the error is that of
+    the ratio estimator: sqrt(C / (C - 1) sum_c (n_c (x_c - mean))^2) / sum_c n_c.
+    """
+    values = np.asarray(values, np.float64)
+    finite = np.isfinite(values)
+    n_clusters = int(cluster.max()) + 1 if cluster.size else 1
+    slot = (group * n_clusters + cluster)[finite]
+    shape = (n_groups, n_clusters)
+    n = np.bincount(slot, minlength=n_groups * n_clusters).reshape(shape).astype(np.float64)
+    total = np.bincount(slot, values[finite], minlength=n_groups * n_clusters).reshape(shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total.sum(1) / n.sum(1)
+        residual = total - n * mean[:, None]
+        C = (n > 0).sum(1)
+        se = np.sqrt(np.where(C > 1, C / (C - 1.0), np.nan) * (residual**2).sum(1)) / n.sum(1)
+    return mean, se
+
+
+def format_summary(study: Study, summary: Summary, style: str = "terminal") -> str:
+    """The table as text: "csv" has every number in full, the others the main ones, rounded."""
+    if style == "csv":
+        return _csv(study, summary)
+    header, lines = _brief(study, summary)
+    if style == "markdown":
+        rule = "|" + "|".join("---" if i < 2 else "---:" for i in range(len(header))) + "|"
+        return "\n".join(
+            [
+                "| " + " | ".join(header) + " |",
+                rule,
+                *("| " + " | ".join(line) + " |" for line in lines),
+            ]
+        )
+    if style != "terminal":
+        raise ValueError(f"style must be one of {', '.join(FORMATS)}, got {style!r}")
+    widths = [max(len(row[i]) for row in (header, *lines)) for i in range(len(header))]
+    draw = lambda row: "  ".join(x.rjust(w) for x, w in zip(row, widths, strict=True))  # noqa: E731
+    return "\n".join([draw(header), "  ".join("-" * w for w in widths), *map(draw, lines)])
+
+
+def _brief(study: Study, summary: Summary) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of the rounded table; axes that do not vary are left out."""
+    spec = study.spec
+    axes = [name for name in CELL_COLUMNS if len({_cell_value(c, name) for c in spec.cells}) > 1]
+    axes = axes or ["epsilon_per_table"]
+    level = max(spec.levels, key=lambda x: -abs(x - 0.95))
+    cover = [f"coverage_{what}_{100 * level:g}" for what in ("feature", "class")]
+    shown = {
+        "se p(x|y)": "se_feature",
+        "se p(y)": "se_class",
+        f"cover{100 * level:g} p(x|y)": cover[0],
+        f"cover{100 * level:g} p(y)": cover[1],
+        "width p(x|y)": "width_feature",
+        "width p(y)": "width_class",
+        "iterations": "iterations",
+    }
+    short = {"n_records": "N", "epsilon_per_table": "epsilon", "n_features": "K", "n_classes": "I"}
+    header = [short.get(a, a) for a in axes] + ["method", "replicates", "failures", *shown]
+    lines = []
+    for g in range(len(summary.cell)):
+        cell = spec.cells[summary.cell[g]]
+        lines.append(
+            [_plain(_cell_value(cell, a)) for a in axes]
+            + [
+                spec.methods[summary.method[g]].label,
+                str(summary.replicates[g]),
+                str(summary.failures[g]),
+            ]
+            + [with_error(summary.mean[name][g], summary.se[name][g]) for name in shown.values()]
+        )
+    return header, lines
+
+
+def _csv(study: Study, summary: Summary) -> str:
+    spec = study.spec
+    names = list(summary.mean)
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    statistics = [f"{name}_{what}" for name in names for what in ("mean", "mcse")]
+    medians = [f"{name}_median" for name in summary.median]
+    writer.writerow([*CELL_COLUMNS, "method", "replicates", "failures", *statistics, *medians])
+    blank = lambda x: "" if math.isnan(x) else repr(float(x))  # noqa: E731
+    for g in range(len(summary.cell)):
+        cell = spec.cells[summary.cell[g]]
+        numbers = [x[name][g] for name in names for x in (summary.mean, summary.se)]
+        numbers += [column[g] for column in summary.median.values()]
+        writer.writerow(
+            [_cell_value(cell, name) for name in CELL_COLUMNS]
+            + [spec.methods[summary.method[g]].label, summary.replicates[g], summary.failures[g]]
+            + [blank(x) for x in numbers]
+        )
+    return sink.getvalue().rstrip("\n")
+
+
+def with_error(mean: float, se: float) -> str:
+    """`0.0842(13)`: the mean, with its standard error in units of the last digits shown."""
+    if math.isnan(mean):
+        return "-"
+    if not se > 0:
+        return f"{mean:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(se)))
+    if digits == 0:
+        return f"{mean:.0f}({se:.0f})"
+    return f"{mean:.{digits}f}({round(se * 10**digits)})"
+
+
+def _medians(values: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
+    order = np.argsort(group, kind="stable")
+    pieces = np.split(values[order], np.cumsum(np.bincount(group, minlength=n_groups))[:-1])
+    return np.array([np.median(piece) for piece in pieces])
+
+
+def _cell_value(cell: Any, name: str) -> Any:
+    return cell.categories if name == "n_categories" else getattr(cell, name)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
