@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 2 the command, the study file or an argument is wrong; 3 the folder holds
 another study; 4 a file could not be read or written (finished parts are intact); 5 an optional
-dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on from there.
+dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on from
+there.
 
 JAX is imported only when work begins, so help and errors are immediate.
 """
@@ -303,7 +304,3 @@ def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return int(text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -58,8 +58,9 @@ def load_study(
     Args:
         out: the study's folder or URL.
         format: "arrow" gives a `pyarrow.Table`, "pandas" a `DataFrame`, both with one row for each
-            replicate and method; "xarray" gives a `Dataset` with dimensions (cell, method,
-            parameter, dataset, noise_draw), NaN where a chunk is missing.
+            replicate and method; "xarray" gives a `Dataset` with dimensions (cell, estimator,
+            parameter, dataset, noise_draw), NaN where a chunk is missing. (Its `sel` has an
+            argument called method already.)
     """
     if format not in ("arrow", "pandas", "xarray"):
         raise ValueError(f"format must be 'arrow', 'pandas' or 'xarray', got {format!r}")
@@ -75,21 +76,21 @@ def load_study(
 def _to_xarray(study: Study, xarray: Any) -> Any:
     spec, table = study.spec, study.table
     shape = (len(spec.cells), len(spec.methods), *spec.replicates)
-    dims = ("cell", "method", "parameter", "dataset", "noise_draw")
+    dims = ("cell", "estimator", "parameter", "dataset", "noise_draw")
     labels = [m.label for m in spec.methods]
     index = (
         table["cell"].to_numpy(),
         method_codes(table, labels),
         *(table[name].to_numpy() for name in dims[2:]),
     )
-    skip = {*CELL_COLUMNS, *dims, "replicate"}
+    skip = {*CELL_COLUMNS, *dims, "method", "replicate"}
     variables = {}
     for name in table.column_names:
         if name not in skip:
             block = np.full(shape, np.nan)
             block[index] = table[name].to_numpy()
             variables[name] = (dims, block)
-    coords: dict[str, Any] = {"method": labels}
+    coords: dict[str, Any] = {"estimator": labels}
     for name in CELL_COLUMNS:
         attribute = "categories" if name == "n_categories" else name
         coords[name] = ("cell", [getattr(cell, attribute) for cell in spec.cells])

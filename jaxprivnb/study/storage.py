@@ -7,11 +7,14 @@ reader never sees half a file and a kill never leaves one under its final name.
 import contextlib
 import os
 import shutil
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Protocol
 
 from jaxprivnb.study.extras import require
+
+_STALE_SECONDS = 3600.0
 
 
 class StorageError(OSError):
@@ -39,6 +42,10 @@ class Storage(Protocol):
         """Delete a file, or a folder and all in it."""
         ...
 
+    def sweep(self, folder: str) -> None:
+        """Delete what killed writers left aside in a folder."""
+        ...
+
 
 def open_storage(out: str | os.PathLike[str]) -> Storage:
     """A local folder for a path, fsspec for a URL."""
@@ -55,7 +62,15 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         """The file's bytes."""
-        return (self.folder / name).read_bytes()
+        path = self.folder / name
+        try:
+            return path.read_bytes()
+        except NotADirectoryError as error:
+            raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(error.errno, f"cannot read {path}: {error.strerror}") from error
 
     def write(self, name: str, data: bytes) -> None:
         """Write aside, sync, rename, sync the folder."""
@@ -98,6 +113,13 @@ class LocalStorage:
                 error.errno, f"cannot delete {path}: {error.strerror or error}"
             ) from error
 
+    def sweep(self, folder: str) -> None:
+        """Delete half-written files that are too old to be anyone's work in progress."""
+        for aside in (self.folder / folder).glob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - aside.stat().st_mtime > _STALE_SECONDS:
+                    aside.unlink()
+
 
 class FsspecStorage:
     """A place with a URL, such as s3://bucket/study."""
@@ -139,6 +161,9 @@ class FsspecStorage:
         """Delete a file or a folder."""
         if self.fs.exists(self._path(name)):
             self.fs.rm(self._path(name), recursive=True)
+
+    def sweep(self, folder: str) -> None:
+        """Leave them: most object stores drop unfinished uploads themselves."""
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root

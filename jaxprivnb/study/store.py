@@ -80,6 +80,7 @@ class Store:
                 f"the difference:\n{changes}\n"
                 "Give another folder to keep both, or overwrite to delete that one."
             )
+        self.storage.sweep(PARTS)
         self.done = self._reconcile()
         self.save_manifest()
         return self.done

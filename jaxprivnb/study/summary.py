@@ -108,18 +108,13 @@ def format_summary(study: Study, summary: Summary, style: str = "terminal") -> s
         return _csv(study, summary)
     header, lines = _brief(study, summary)
     if style == "markdown":
-        rule = "|" + "|".join("---" if i < 2 else "---:" for i in range(len(header))) + "|"
-        return "\n".join(
-            [
-                "| " + " | ".join(header) + " |",
-                rule,
-                *("| " + " | ".join(line) + " |" for line in lines),
-            ]
-        )
+        rule = "|" + "|".join(["---:"] * len(header)) + "|"
+        draw = lambda row: "| " + " | ".join(x.replace("|", r"\|") for x in row) + " |"  # noqa: E731
+        return "\n".join([draw(header), rule, *map(draw, lines)])
     if style != "terminal":
         raise ValueError(f"style must be one of {', '.join(FORMATS)}, got {style!r}")
     widths = [max(len(row[i]) for row in (header, *lines)) for i in range(len(header))]
-    draw = lambda row: "  ".join(x.rjust(w) for x, w in zip(row, widths, strict=True))  # noqa: E731
+    draw = lambda row: "  ".join(map(str.rjust, row, widths))  # noqa: E731
     return "\n".join([draw(header), "  ".join("-" * w for w in widths), *map(draw, lines)])
 
 

@@ -1,0 +1,63 @@
+"""What is shown while a study runs."""
+
+import io
+
+import pytest
+
+from jaxprivnb.study.chunks import chunk
+from jaxprivnb.study.display import (
+    Display,
+    LiveDisplay,
+    LogDisplay,
+    choose_display,
+    clock,
+    describe_cell,
+    varying,
+)
+from jaxprivnb.study.spec import shipped_spec
+
+SPEC = shipped_spec("figure1")
+
+
+def test_log_lines():
+    stream = io.StringIO()
+    display = LogDisplay(stream, every=0)
+    display.start(SPEC, [(chunk(SPEC, 0), 3)])
+    display.finished(chunk(SPEC, 1), 1)
+    first, second = stream.getvalue().splitlines()
+    assert "36 cells x 1000 replicates x 4 methods; 512 of 36000 replicates done before" in first
+    assert "1000/36000 replicates (3%)" in second
+    assert "4 failures; at N=50, epsilon=0.0001, I=2, K=5, J=2" in second
+
+
+def test_live_picture():
+    console = pytest.importorskip("rich.console")
+    stream = io.StringIO()
+    display = LiveDisplay(console.Console(file=stream, width=120, force_terminal=True))
+    display.start(SPEC, [(chunk(SPEC, 0), 0), (chunk(SPEC, 1), 0)])
+    display.finished(chunk(SPEC, 20), 2)
+    display.stop()
+    plain = console.Console(file=io.StringIO(), width=120)
+    plain.print(display.render())
+    text = plain.file.getvalue()
+    assert "1512/36000 replicates" in text
+    assert "2 failures" in text
+    assert all(f"N={n}" in text for n in SPEC.n_records)
+    assert "✓" in text
+    assert "51%" in text
+
+
+def test_choice(monkeypatch):
+    assert type(choose_display("quiet")) is Display
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert isinstance(choose_display("auto"), LogDisplay)
+    with pytest.raises(ValueError, match="display must be"):
+        choose_display("loud")
+
+
+def test_words():
+    assert clock(59.6) == "1:00"
+    assert clock(3723) == "1:02:03"
+    assert varying(SPEC, SPEC.cells[0]) == "N=50"
+    assert varying(shipped_spec("features"), shipped_spec("features").cells[0]) == "K=2"
+    assert describe_cell(SPEC.cells[-1]) == "N=500, epsilon=1, I=2, K=5, J=2"
