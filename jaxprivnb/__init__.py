@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from jaxprivnb.status import Status as Status
     from jaxprivnb.tables import NoisyTables as NoisyTables
     from jaxprivnb.tables import Prior as Prior
+    from jaxprivnb.variational.fit import VariationalPosterior as VariationalPosterior
+    from jaxprivnb.variational.fit import fit_vb as fit_vb
 
 _HOME = {
     "Gaussian": "noise",
@@ -28,8 +30,10 @@ _HOME = {
     "Prior": "tables",
     "Simulation": "simulate",
     "Status": "status",
+    "VariationalPosterior": "variational.fit",
     "fit_bayes": "baselines",
     "fit_naive": "baselines",
+    "fit_vb": "variational.fit",
     "simulate": "simulate",
 }
 

@@ -165,6 +165,24 @@ def concentration(name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Arr
         raise ValueError(f"{name} must be finite and > 0 (a Dirichlet concentration), got {_first(values, bad)}")
 
 
+def probabilities(
+    name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None
+) -> None:
+    """Raise unless `x` has `shape`, is >= 0, and has something on every row of real cells."""
+    if x.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
+    if not is_concrete(x) or (mask is not None and not is_concrete(mask)):
+        return
+    values = np.asarray(x)
+    if mask is not None:
+        values = np.where(np.asarray(mask), values, 0.0)
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if bad.any():
+        raise ValueError(f"{name} must hold probabilities >= 0, got {_first(values, bad)}")
+    if not (values.sum(-1) > 0).all():
+        raise ValueError(f"{name} must hold probabilities, but a row sums to 0")
+
+
 def single_dataset(function: str, counts: jax.Array) -> None:
     """Raise unless `counts` is one dataset."""
     if counts.ndim != 3:

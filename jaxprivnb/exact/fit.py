@@ -1,0 +1,178 @@
+"""`fit_exact`: from a release to its exact posterior."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxprivnb import validate
+from jaxprivnb.exact import lost as lost_mass
+from jaxprivnb.exact import window
+from jaxprivnb.exact.moments import Moments, moments, upward
+from jaxprivnb.exact.posterior import ExactPosterior
+from jaxprivnb.exact.window import Layout
+from jaxprivnb.status import Status
+from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
+
+MAX_WIDENINGS = 12
+
+
+def fit_exact(
+    tables: NoisyTables,
+    prior: Prior | None = None,
+    *,
+    tolerance: float | None = None,
+    max_records: int | None = None,
+) -> "ExactPosterior":
+    """The exact posterior given noisy tables.
+
+    Nothing is approximated. For large N only the counts that carry mass are computed; the windows
+    are widened until a bound on the mass left out (`lost_mass`) is below the tolerance.
+
+    Args:
+        tables: one release, counts `[I, K, J]`.
+        prior: Dirichlet concentrations; uniform if None.
+        tolerance: largest acceptable `lost_mass`; 1e-10 in float64 and 1e-4 in float32 if None.
+        max_records: an upper limit of N that is known when tracing. Only of use under an outer
+            `jax.jit`, where N itself cannot be read: all counts 0..max_records are then computed.
+            Without it, such a fit uses windows of fixed length, and a replicate that needs more
+            says so with `Status.LOST_MASS`.
+    """
+    tables.check("fit_exact")
+    prior = resolve_prior(prior, tables.counts, tables.mask)
+    tolerance = resolve_tolerance(tolerance, tables.counts.dtype)
+    if max_records is not None:
+        max_records = validate.whole_number("max_records", max_records)
+    if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
+        return _fit_widening(tables, prior, tolerance, max_records)
+    layout = _layout_when_traced(tables, max_records)
+    return fit_window(tables, prior, layout, tolerance)
+
+
+def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
+    """The tolerance to use with a dtype: the caller's, or its default."""
+    if tolerance is None:
+        return 1e-10 if jnp.finfo(dtype).eps < 1e-10 else 1e-4
+    return validate.real_number("tolerance", tolerance, above=0, below=1)
+
+
+@partial(jax.jit, static_argnames=("layout", "tolerance"))
+def fit_window(
+    tables: NoisyTables, prior: Prior, layout: Layout, tolerance: float
+) -> "ExactPosterior":
+    """The posterior of one dataset on windows of the given lengths; pure, for `jax.vmap`.
+
+    Args:
+        tables: one release.
+        prior: concentrations of the same shapes and dtype; see `resolve_prior`.
+        layout: from `window.plan`, for the dataset or for a whole batch.
+        tolerance: above this `lost_mass` the status is `LOST_MASS`.
+    """
+    good = tables.is_valid() & prior.is_valid(tables.real)
+    tables, prior = _benign(good, tables, prior)
+    place = window.place(tables, layout)
+    up = upward(tables, prior, place, layout)
+    lost = lost_mass.bound(up, tables, prior, place, layout)
+    found = moments(up, tables, prior, place, layout)
+    finite = jnp.isfinite(up.log_evidence)
+    for leaf in found:
+        finite &= jnp.all(jnp.isfinite(leaf))
+    status = jnp.where(lost.total > tolerance, Status.LOST_MASS.value, Status.SUCCESS.value)
+    status = jnp.where(finite, status, Status.NON_FINITE.value)
+    status = jnp.where(good, status, Status.BAD_INPUT.value)
+    blank = lambda x: jnp.where(good, x, jnp.nan)  # noqa: E731
+    return ExactPosterior(
+        mask=tables.real,
+        status=status.astype(jnp.int32),
+        tables=tables,
+        prior=prior,
+        layout=layout,
+        place=place,
+        log_evidence=blank(up.log_evidence),
+        lost_mass=blank(lost.total),
+        lost_mass_cells=blank(lost.cell),
+        class_count_pmf=blank(up.class_count_pmf),
+        moments=Moments(*map(blank, found)),
+    )
+
+
+def _fit_widening(
+    tables: NoisyTables, prior: Prior, tolerance: float, max_records: int | None
+) -> "ExactPosterior":
+    """Fit, and widen the windows while they lose too much."""
+    layout = window.plan(tables)
+    if max_records is not None:
+        layout = window.whole(max(max_records, int(tables.n_records)))
+    for _ in range(MAX_WIDENINGS):
+        fitted = fit_window(tables, prior, layout, tolerance)
+        if int(fitted.status) not in (Status.LOST_MASS, Status.NON_FINITE):
+            break
+        wider = window.widen(
+            layout,
+            int(tables.n_records),
+            float(fitted.lost_mass_cells),
+            float(fitted.lost_mass),
+            tolerance,
+        )
+        if wider == layout:
+            break
+        layout = wider
+    return fitted
+
+
+def _layout_when_traced(tables: NoisyTables, max_records: int | None) -> Layout:
+    """The layout of a fit that cannot look at its own data."""
+    if max_records is not None:
+        return window.whole(max_records)
+    seen = _seen_through_vmap(tables)
+    if seen is not None:
+        return window.plan(seen)
+    return Layout(window.UNKNOWN_LENGTH, window.UNKNOWN_LENGTH, False)
+
+
+def _seen_through_vmap(tables: NoisyTables) -> NoisyTables | None:
+    """The whole batch, if the only transformations around are eager `jax.vmap`s; else None.
+
+    A custom batching rule is handed the batched arrays themselves. Outside of `jit` these are
+    known, and planning needs no more than to look at them.
+    """
+    leaves, structure = jax.tree.flatten(tables)
+    found: list[list[Any]] = []
+
+    @jax.custom_batching.custom_vmap
+    def look(*xs: jax.Array) -> jax.Array:
+        return jnp.zeros((), jnp.int32)
+
+    @look.def_vmap
+    def _(axis_size: int, in_batched: list[bool], *xs: jax.Array) -> tuple[jax.Array, bool]:
+        if all(validate.is_concrete(x) for x in xs):
+            found.append(list(xs))
+        else:
+            look(*xs)
+        return jnp.zeros((), jnp.int32), False
+
+    look(*leaves)
+    if not found:
+        return None
+    return jax.tree.unflatten(structure, found[-1])
+
+
+def _benign(
+    good: jax.Array, tables: NoisyTables, prior: Prior
+) -> tuple[NoisyTables, Prior]:
+    """The same data if `good`, else an empty dataset, so that no NaN travels through the fit."""
+    pick = lambda x, safe: jnp.where(good, x, jnp.asarray(safe, x.dtype))  # noqa: E731
+    counts = pick(jnp.where(tables.real, tables.counts, 0), 0)
+    noise = jax.tree.map(lambda s: pick(s, 1), tables.noise)
+    values = (("counts", counts), ("n_records", pick(tables.n_records, 0)), ("noise", noise))
+    clean = jax.tree.unflatten(jax.tree.structure(tables), jax.tree.leaves(tables))
+    for name, value in values:
+        object.__setattr__(clean, name, value)
+    safe_feature = jnp.where(tables.real, prior.feature, 1)
+    safe_prior = jax.tree.unflatten(
+        jax.tree.structure(prior), [pick(prior.class_, 1), pick(safe_feature, 1)]
+    )
+    return clean, safe_prior
+
+

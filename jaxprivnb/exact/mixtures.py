@@ -1,0 +1,220 @@
+"""Posteriors of single parameters: finite mixtures of Betas, raised to one common total.
+
+Given its count l out of n, a feature parameter is Beta(a + l, A - a + n - l), and
+
+    Beta(s, t) = s / (s + t) Beta(s + 1, t) + t / (s + t) Beta(s, t + 1),
+
+so the components with class count n are carried to n + 1, joined by those that live there, and so
+on to the top of the window: what is left is a mixture over l alone. Neighbouring components of one
+total differ by a single term,
+
+    I_x(s, t) - I_x(s + 1, t - 1) = x^s (1 - x)^(t - 1) Gamma(s + t) / (Gamma(s + 1) Gamma(t)),
+
+so the CDF is one incomplete beta and a sum of such terms weighted by the cumulated weights (Abel
+summation). Every sum is of non-negative terms.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import betainc, gammaln
+
+from jaxprivnb.exact.moments import Pass
+from jaxprivnb.exact.outside import Outside, outside, reversed_last
+from jaxprivnb.exact.window import Layout, Placement
+from jaxprivnb.quantiles import invert_cdf
+from jaxprivnb.tables import NoisyTables, Prior
+
+
+class Mixture(NamedTuple):
+    """sum_t weight[t] Beta(first + t, total - first - t), one for each parameter."""
+
+    weight: jax.Array
+    """`[..., W]`, sums to 1."""
+    first: jax.Array
+    """`[...]`."""
+    total: jax.Array
+    """`[...]`."""
+    last: jax.Array
+    """The last component that exists, int32 `[...]`; weights beyond it are 0."""
+    proper: jax.Array
+    """Whether the parameter has a density; if not it is 1 (`certain`) or 0."""
+    certain: jax.Array
+    """bool `[...]`: the only category of its feature, or the only class."""
+
+
+def class_mixture(
+    pmf: jax.Array, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+) -> Mixture:
+    """P(Y=i) given m: Beta(a_i + n, sum a - a_i + N - n) with weight P(n_i = n | m)."""
+    N, a = tables.n_records, prior.class_
+    last = jnp.minimum(N.astype(jnp.int32) - place.class_, layout.class_ - 1)
+    several = jnp.full(a.shape, a.shape[0] > 1)
+    total = jnp.broadcast_to(N + a.sum(), a.shape)
+    return Mixture(pmf, a + place.class_.astype(a.dtype), total, last, several, ~several)
+
+
+def feature_mixture(
+    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+) -> Mixture:
+    """P(X_k=j | Y=i) given m, every cell raised to the top of its class's window; `[I, K, J]`."""
+    dtype, real = tables.counts.dtype, tables.real
+    J = real.shape[-1]
+    a = jnp.where(real, prior.feature, 0)
+    A = a.sum(-1, keepdims=True)
+    # With two categories the second mixture is the first one read backwards.
+    n_cells = 1 if J == 2 else J
+    out = outside(up.log_w, place, layout, n_cells)
+    arrivals = _Arrivals(out, up, layout)
+    first_n = place.class_.astype(dtype)[:, None, None]
+    first_l = place.cell.astype(dtype)[..., :n_cells]
+    weight = _raise(arrivals, a[..., :n_cells], A, first_l, first_n, layout)
+    top = place.class_[:, None, None] + (layout.class_ - 1)
+    first = place.cell
+    if J == 2:
+        width = weight.shape[-1]
+        weight = jnp.concatenate([weight, reversed_last(weight)], axis=-2)
+        first = jnp.concatenate([first[..., :1], top - first[..., :1] - (width - 1)], axis=-1)
+    total = A + top.astype(dtype)
+    last = jnp.minimum(top - first, weight.shape[-1] - 1)
+    certain = real & (real.sum(-1, keepdims=True) == 1)
+    everywhere = lambda x: jnp.broadcast_to(x, first.shape)  # noqa: E731
+    return Mixture(
+        weight,
+        a + first.astype(dtype),
+        everywhere(total),
+        last,
+        everywhere(real & ~certain),
+        everywhere(certain),
+    )
+
+
+class _Arrivals:
+    """P(n_ikj = l, n_i = n | m) for one n at a time."""
+
+    def __init__(self, out: Outside, up: Pass, layout: Layout) -> None:
+        log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
+        reached = (pmf > 0) & jnp.isfinite(log_c)
+        log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
+        self.log_space, self.length, self.steps = layout.log_space, layout.cell, layout.class_
+        self.cell, self.others = out.cell, reversed_last(out.others)
+        if layout.log_space:
+            log_pmf = jnp.log(jnp.where(reached, pmf, 1))
+            self.factor = jnp.where(reached, log_share + log_pmf, -jnp.inf)
+        else:
+            self.factor = jnp.where(reached, pmf * jnp.exp(log_share), 0)
+
+    def at(self, t: jax.Array) -> jax.Array:
+        """For the t-th count of the class's window, `[I, K, cells, cell window]`."""
+        near = lax.dynamic_slice_in_dim(self.others, self.steps - 1 - t, self.length, axis=-1)
+        factor = lax.dynamic_slice_in_dim(self.factor, t, 1, axis=-1)
+        if self.log_space:
+            return jnp.exp(self.cell + near + factor)
+        return self.cell * near * factor
+
+
+def _raise(
+    arrivals: _Arrivals,
+    a: jax.Array,
+    A: jax.Array,
+    first_l: jax.Array,
+    first_n: jax.Array,
+    layout: Layout,
+) -> jax.Array:
+    """Weights over l once every component is at the top of the class window, `[I, K, cells, W]`."""
+    width = layout.cell if layout.whole else layout.cell + layout.class_ - 1
+    beyond = [(0, 0)] * 3 + [(0, width - layout.cell)]
+    l = first_l[..., None] + jnp.arange(width, dtype=a.dtype)  # noqa: E741
+    a, A, first_n = a[..., None], A[..., None], first_n[..., None]
+
+    def up_one(t: jax.Array, v: jax.Array) -> jax.Array:
+        n = first_n + (t - 1).astype(v.dtype)
+        stay = v * ((A - a) + (n - l)) / (A + n)
+        move = v * (a + l) / (A + n)
+        move = jnp.concatenate([jnp.zeros_like(move[..., :1]), move[..., :-1]], axis=-1)
+        return stay + move + jnp.pad(arrivals.at(t), beyond)
+
+    start = jnp.pad(arrivals.at(jnp.zeros((), jnp.int32)), beyond)
+    return lax.fori_loop(1, layout.class_, up_one, start)
+
+
+class _Terms(NamedTuple):
+    """What a mixture's CDF needs at every x."""
+
+    cumulated: jax.Array
+    """Cumulated weights before `last`, 0 from there on, `[..., W]`."""
+    slope: jax.Array
+    """weight times (first + t), `[..., W]`."""
+    alpha: jax.Array
+    """first + t, `[..., W]`."""
+    log_coefficient: jax.Array
+    """log Gamma(total) / (Gamma(alpha + 1) Gamma(total - alpha)), `[..., W]`."""
+
+
+def _terms(mixture: Mixture) -> _Terms:
+    dtype = mixture.weight.dtype
+    t = jnp.arange(mixture.weight.shape[-1], dtype=jnp.int32)
+    exists = (t <= mixture.last[..., None]) & mixture.proper[..., None]
+    alpha = jnp.where(exists, mixture.first[..., None] + t.astype(dtype), 1)
+    beta = jnp.where(exists, mixture.total[..., None] - alpha, 1)
+    coefficient = gammaln(alpha + beta) - gammaln(alpha + 1) - gammaln(beta)
+    weight = jnp.where(exists, mixture.weight, 0)
+    before = exists & (t < mixture.last[..., None])
+    return _Terms(
+        jnp.where(before, jnp.cumsum(weight, axis=-1), 0), weight * alpha, alpha, coefficient
+    )
+
+
+def _cdf_pdf(mixture: Mixture, terms: _Terms, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(CDF, density) of proper parameters at x `[...]` strictly inside (0, 1)."""
+    log_x, log_rest = jnp.log(x)[..., None], jnp.log1p(-x)[..., None]
+    total = mixture.total[..., None]
+    power = terms.alpha * log_x + (total - terms.alpha - 1) * log_rest
+    term = jnp.exp(power + terms.log_coefficient)
+    end = jnp.where(mixture.proper, mixture.first + mixture.last.astype(x.dtype), 1)
+    rest = jnp.where(mixture.proper, mixture.total - end, 1)
+    cdf = betainc(end, rest, x) * mixture.weight.sum(-1) + (terms.cumulated * term).sum(-1)
+    return cdf, (terms.slope * term).sum(-1) / x
+
+
+def cdf_pdf(mixture: Mixture, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(CDF, density) at x `[...]`; a parameter without a density is a step at its value."""
+    dtype = x.dtype
+    inside = (x > 0) & (x < 1)
+    cdf, pdf = _cdf_pdf(mixture, _terms(mixture), jnp.where(inside, x, 0.5))
+    cdf = jnp.where(inside, jnp.minimum(cdf, 1), (x >= 1).astype(dtype))
+    step = jnp.where(mixture.certain, x >= 1, x >= 0).astype(dtype)
+    return jnp.where(mixture.proper, cdf, step), jnp.where(mixture.proper & inside, pdf, 0)
+
+
+def quantiles(mixture: Mixture, q: jax.Array, start: jax.Array) -> jax.Array:
+    """The q-quantiles for levels q `[Q]`, by safeguarded Newton on the CDF: `[Q, ...]`.
+
+    Args:
+        mixture: of parameters `[...]`.
+        q: levels in (0, 1).
+        start: first guesses, `[...]`; means will do.
+    """
+    terms = _terms(mixture)
+    level = jnp.broadcast_to(q.reshape(-1, *(1,) * start.ndim), (q.shape[0], *start.shape))
+    guess = jnp.broadcast_to(jnp.where(mixture.proper, start, 0.5), level.shape)
+
+    def at(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        inside = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
+        cdf, pdf = _cdf_pdf(mixture, terms, inside)
+        # A parameter without a density is handed a root that is found at once.
+        return jnp.where(mixture.proper, cdf, x), jnp.where(mixture.proper, pdf, 1)
+
+    found = invert_cdf(at, level, guess)
+    return jnp.where(mixture.proper, found, mixture.certain.astype(found.dtype))
+
+
+def density_on_grid(mixture: Mixture, x: jax.Array) -> jax.Array:
+    """Densities at the points x `[G]`: `[..., G]`, one point at a time to bound memory."""
+    shape = mixture.first.shape
+    values = lax.map(lambda point: cdf_pdf(mixture, jnp.broadcast_to(point, shape))[1], x)
+    return jnp.moveaxis(values, 0, -1)
+
+

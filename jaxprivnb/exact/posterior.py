@@ -1,0 +1,229 @@
+"""The posterior that `fit_exact` returns.
+
+It keeps the release and the class counts' distribution; what costs more (mixtures, draws, the
+predictive) is computed from them when asked for.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxprivnb._pytree import pytree_dataclass, static
+from jaxprivnb.exact import draws, mixtures, predict
+from jaxprivnb.exact.moments import Moments, Pass, count_pmf, upward
+from jaxprivnb.exact.window import Layout, Placement
+from jaxprivnb.posterior import Posterior, _replicate_keys, over_batch
+from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb import validate
+
+
+@pytree_dataclass
+class ExactPosterior(Posterior):
+    """The exact posterior of P(Y) and P(X_k | Y) given noisy tables."""
+
+    tables: NoisyTables
+    """The release it was fitted to."""
+    prior: Prior
+    """The concentrations it was fitted with."""
+    place: Placement
+    """Where the windows of counts begin."""
+    log_evidence: Any
+    """log P(m), `[...]`."""
+    lost_mass: Any
+    """Bound on the posterior mass left out by windows and underflow, `[...]`; 0 if none was."""
+    lost_mass_cells: Any
+    """The part of it due to the windows of single cells and to underflow, `[...]`."""
+    class_count_pmf: Any
+    """P(n_i = n | m), `[..., I, W]`, for n = class_count_offset + (0, ..., W - 1)."""
+    moments: Moments
+    """Means and standard deviations."""
+    layout: Layout = static()
+    """Lengths of the windows."""
+
+    @property
+    def class_count_offset(self) -> jax.Array:
+        """The first n of `class_count_pmf`, int32 `[..., I]`."""
+        return self.place.class_
+
+    @property
+    def count_offset(self) -> jax.Array:
+        """The first count of `count_pmf`, int32 `[..., I, K, J]`."""
+        return self.place.cell
+
+    @property
+    def class_mean(self) -> jax.Array:
+        """E[P(Y=i) | m], `[..., I]`."""
+        return self.moments.class_mean
+
+    @property
+    def feature_mean(self) -> jax.Array:
+        """E[P(X_k=j | Y=i) | m], `[..., I, K, J]`; masked cells are 0."""
+        return self.moments.feature_mean
+
+    @property
+    def class_sd(self) -> jax.Array:
+        """Posterior standard deviations, `[..., I]`."""
+        return self.moments.class_sd
+
+    @property
+    def feature_sd(self) -> jax.Array:
+        """Posterior standard deviations, `[..., I, K, J]`."""
+        return self.moments.feature_sd
+
+    def count_pmf(self) -> jax.Array:
+        """P(n_ikj = l | m), `[..., I, K, J, W]`, for l = count_offset + (0, ..., W - 1)."""
+        return _count_pmf(self)
+
+    def class_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each P(Y=i), from its mixture of Betas, `[..., I]`."""
+        return _class_quantile(self, jnp.asarray(q, self.class_mean.dtype))
+
+    def feature_quantile(self, q: Any) -> jax.Array:
+        """The q-quantile of each P(X_k=j | Y=i), from its mixture of Betas, `[..., I, K, J]`."""
+        return self._feature_quantiles(jnp.asarray(q, self.class_mean.dtype)[None])[0]
+
+    def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
+        lower, upper = super().class_interval(level)
+        return lower, upper
+
+    def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
+        tail = (1 - validate.real_number("level", level, above=0, below=1)) / 2
+        both = jnp.asarray([tail, 1 - tail], self.class_mean.dtype)
+        lower, upper = self._feature_quantiles(both)
+        return lower, upper
+
+    def _feature_quantiles(self, q: jax.Array) -> jax.Array:
+        """Quantiles at the levels q `[Q]`, with the levels first: `[Q, ..., I, K, J]`."""
+        found = _feature_quantiles(self, q)
+        return jnp.moveaxis(found, len(self.batch_shape), 0)
+
+    def class_cdf(self, p: jax.Array) -> jax.Array:
+        """P(P(Y=i) <= p[i] | m), `[..., I]`."""
+        return self._on_grid(_class_cdf_pdf, p, 1)[0]
+
+    def feature_cdf(self, p: jax.Array) -> jax.Array:
+        """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
+        return self._on_grid(_feature_cdf_pdf, p, 3)[0]
+
+    def class_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(Y=i) at the points x `[G]`: `[..., I, G]`."""
+        return _class_density(self, self._points(x))
+
+    def feature_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`.
+
+        Masked cells, and the only category of a feature, have no density and give 0.
+        """
+        return _feature_density(self, self._points(x))
+
+    def sample_tables(self, key: jax.Array, n: int) -> jax.Array:
+        """n i.i.d. draws of the integer tables given m, int32 `[..., n, I, K, J]`."""
+        return self._draw(key, n).counts
+
+    def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`).
+
+        The tables behind them are those of `sample_tables` with the same key.
+        """
+        drawn = self._draw(key, n)
+        return drawn.class_probs, drawn.feature_probs
+
+    def _draw(self, key: jax.Array, n: int) -> "draws.Draws":
+        n = validate.whole_number("n", n, at_least=0)
+        return _draw(self, _replicate_keys(key, self.batch_shape), n)
+
+    def _predict_proba(self, x: jax.Array) -> jax.Array:
+        return _predict(self, x)
+
+    def _points(self, x: Any) -> jax.Array:
+        return validate.as_float_array("x", x, self.class_mean.dtype)
+
+    def _on_grid(self, f: Any, p: Any, ndim: int) -> Any:
+        p = validate.as_float_array("p", p, self.class_mean.dtype)
+        shape = (*self.batch_shape, *self.feature_mean.shape[-3:][:ndim])
+        return f(self, jnp.broadcast_to(p, shape))
+
+    def _upward(self) -> Pass:
+        return upward(self.tables, self.prior, self.place, self.layout)
+
+
+def _over_batch_with(f):  # noqa: ANN001, ANN202
+    """jit a function of (one posterior, arrays that share its leading axes), over those axes."""
+
+    @partial(jax.jit, static_argnums=(2,))
+    def vectorised(self: ExactPosterior, x: Any, *static_args: Any) -> Any:
+        call = lambda posterior, y: f(posterior, y, *static_args)  # noqa: E731
+        for _ in self.batch_shape:
+            call = jax.vmap(call)
+        return call(self, x)
+
+    return vectorised
+
+
+@jax.jit
+@over_batch
+def _count_pmf(self: ExactPosterior) -> jax.Array:
+    return count_pmf(self._upward(), self.place, self.layout)
+
+
+@jax.jit
+@over_batch
+def _class_quantile(self: ExactPosterior, q: jax.Array) -> jax.Array:
+    mixture = _class_mixture(self)
+    return mixtures.quantiles(mixture, q[None], self.class_mean)[0]
+
+
+@jax.jit
+@over_batch
+def _feature_quantiles(self: ExactPosterior, q: jax.Array) -> jax.Array:
+    return mixtures.quantiles(_feature_mixture(self), q, self.feature_mean)
+
+
+@_over_batch_with
+def _class_cdf_pdf(self: ExactPosterior, p: jax.Array) -> Any:
+    return mixtures.cdf_pdf(_class_mixture(self), p)
+
+
+@_over_batch_with
+def _feature_cdf_pdf(self: ExactPosterior, p: jax.Array) -> Any:
+    return mixtures.cdf_pdf(_feature_mixture(self), p)
+
+
+@jax.jit
+@over_batch
+def _class_density(self: ExactPosterior, x: jax.Array) -> jax.Array:
+    return mixtures.density_on_grid(_class_mixture(self), x)
+
+
+@jax.jit
+@over_batch
+def _feature_density(self: ExactPosterior, x: jax.Array) -> jax.Array:
+    return mixtures.density_on_grid(_feature_mixture(self), x)
+
+
+@_over_batch_with
+def _draw(self: ExactPosterior, key: jax.Array, n: int) -> draws.Draws:
+    return draws.draw(key, n, self._upward(), self.tables, self.prior, self.place, self.layout)
+
+
+@jax.jit
+@over_batch
+def _predict(self: ExactPosterior, x: jax.Array) -> jax.Array:
+    up = self._upward()
+    return predict.predict_proba(x, up, self.tables, self.prior, self.place, self.layout)
+
+
+def _class_mixture(self: ExactPosterior) -> mixtures.Mixture:
+    return mixtures.class_mixture(
+        self.class_count_pmf, self.tables, self.prior, self.place, self.layout
+    )
+
+
+def _feature_mixture(self: ExactPosterior) -> mixtures.Mixture:
+    return mixtures.feature_mixture(
+        self._upward(), self.tables, self.prior, self.place, self.layout
+    )

@@ -1,0 +1,83 @@
+"""Weights of a count: the rising weight of its prior, and the density of its noise.
+
+log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a) is about (a - 1) log l, while its
+terms are about l log l: as a difference of log-gammas it has lost nine digits at l = 1e6. Here one
+anchor per window is computed by a form whose size is that of the answer, and the rest of the window
+by summing log((l - 1 + a) / l); a = 1 gives exactly 0.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+_SHIFT = 10
+"""Stirling's series is used from here on: its first neglected term is then below 1e-15."""
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+
+
+def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
+    """log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
+
+    Both arguments are moved up by the recurrence Gamma(x + 1) = x Gamma(x); the difference of the
+    two Stirling series is then taken term by term, where it is of the size of the answer.
+    """
+    moved = jnp.zeros_like(x + d)
+    for t in range(_SHIFT):
+        moved += jnp.log((x + d + t) / (x + t))
+    low = x + _SHIFT
+    high = low + d
+    main = (low - 0.5) * jnp.log1p(d / low) + d * (jnp.log(high) - 1)
+    return main + _stirling_tail(high) - _stirling_tail(low) - moved
+
+
+def log_rising(count: jax.Array, a: jax.Array) -> jax.Array:
+    """log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a), elementwise; a > 0."""
+    count, a = jnp.broadcast_arrays(count, a)
+    # The ratio is taken over the shorter of the two steps, l or a - 1.
+    few = count < a - 1
+    by_count = log_gamma_ratio(a, jnp.where(few, count, 0)) - gammaln(jnp.where(few, count, 0) + 1)
+    by_prior = log_gamma_ratio(count + 1, jnp.where(few, 0, a - 1)) - jnp.where(few, 0, gammaln(a))
+    return jnp.where(few, by_count, by_prior)
+
+
+def log_rising_window(start: jax.Array | None, a: jax.Array, length: int) -> jax.Array:
+    """log (a)_l / l! for l = start, ..., start + length - 1.
+
+    Args:
+        start: whole numbers in float, broadcastable to `a`; None means 0.
+        a: concentrations, `[...]`.
+        length: of the window.
+
+    Returns:
+        `[..., length]`.
+    """
+    a = a[..., None]
+    count = jnp.arange(1, length, dtype=a.dtype)
+    if start is not None:
+        count = start[..., None] + count
+    # At l = 1 the step is log a, which log1p(a - 1) would blur for tiny a.
+    first = count <= 1
+    step = jnp.log1p(jnp.where(first, 0, (a - 1) / count))
+    step = jnp.where(first, jnp.log(a), step)
+    if start is None:
+        anchor = jnp.zeros_like(a)
+    else:
+        anchor = jnp.broadcast_to(log_rising(start[..., None], a), (*step.shape[:-1], 1))
+    return jnp.concatenate([anchor, anchor + jnp.cumsum(step, axis=-1)], axis=-1)
+
+
+def log_noise(noise: Any, counts: jax.Array, n: jax.Array) -> jax.Array:
+    """log f(m - n) for counts m `[I, K, J]` and n `[..., L]`: `[I, K, J, L]`."""
+    noise = jax.tree.map(lambda s: s[..., :, None, None] if s.ndim == 1 else s, noise)
+    return noise.log_prob(counts[..., None] - n)
+
+
+def _stirling_tail(z: jax.Array) -> jax.Array:
+    """log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
+    inverse_square = 1 / jnp.square(z)
+    total = jnp.zeros_like(z)
+    for c in reversed(_STIRLING):
+        total = total * inverse_square + c
+    return total / z

@@ -1,0 +1,119 @@
+"""The variational state and the bound it gives on log P(m) (eq. 2 and 7, corrected).
+
+`evaluate` is used for convergence and for the check that every step ascends, so it also says how
+large its own rounding error may be.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxprivnb import dirichlet
+from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.variational.local import LocalBound
+
+
+class Data(NamedTuple):
+    """What one fit is given, in the form the updates use."""
+
+    m: jax.Array
+    """Noisy counts `[I, K, J]`, 0 in masked cells."""
+    N: jax.Array
+    """Number of records, scalar."""
+    noise: Any
+    """The noise, its scale broadcastable against `[I, K, J]`."""
+    real: jax.Array
+    """Real cells, bool `[K, J]`."""
+    prior_class: jax.Array
+    """a, `[I]`."""
+    prior_feature: jax.Array
+    """a, `[I, K, J]`; 0 in masked cells."""
+
+    @classmethod
+    def of(cls, tables: NoisyTables, prior: Prior) -> "Data":
+        """From one checked dataset."""
+        real = tables.real
+        return cls(
+            jnp.where(real, tables.counts, 0),
+            tables.n_records,
+            tables.noise_by_cell(),
+            real,
+            prior.class_,
+            jnp.where(real, prior.feature, 0),
+        )
+
+
+class Factors(NamedTuple):
+    """The variational state: one field a factor of q."""
+
+    log_t_class: jax.Array
+    """log t[i], `[I]`."""
+    log_t_feature: jax.Array
+    """log t[i,k,j], `[I, K, J]`; `simplex.problem.LOG_ZERO` in masked cells."""
+    alpha_class: jax.Array
+    """Concentration of q(p), `[I]`."""
+    alpha_feature: jax.Array
+    """Concentrations of q(p[i,k,.]), `[I, K, J]`; 0 in masked cells."""
+    local: jax.Array
+    """Parameter of the local bound (E beta, or alpha), `[I, K, J]`."""
+
+
+class Bound(NamedTuple):
+    """The bound and what its last digits are worth."""
+
+    elbo: jax.Array
+    """A lower bound of log P(m), scalar."""
+    rounding: jax.Array
+    """An estimate of the rounding error in `elbo`: machine epsilon times its terms' magnitudes."""
+
+
+def second_moment(data: Data, log_t_class: jax.Array, log_t_feature: jax.Array) -> jax.Array:
+    """c = E_q (m - n)^2 = N e (1 - e) + (N e - m)^2, `[I, K, J]`; 1 in masked cells.
+
+    Written so that nothing cancels when m is large.
+    """
+    e = jnp.exp(log_t_class[:, None, None] + log_t_feature)
+    c = data.N * e * (1 - e) + jnp.square(data.N * e - data.m)
+    return jnp.where(data.real, c, 1)
+
+
+def evaluate(data: Data, factors: Factors, local: LocalBound) -> Bound:
+    """The bound at any state, whether or not its factors are at their optima."""
+    real = data.real
+    t_class = jnp.exp(factors.log_t_class)
+    n_class = data.N * t_class
+    n_feature = n_class[:, None, None] * jnp.exp(factors.log_t_feature)
+
+    c = second_moment(data, factors.log_t_class, factors.log_t_feature)
+    noise = jnp.where(real, local.value(data.noise, factors.local, c), 0)
+    features = _dirichlet_block(
+        n_feature, factors.log_t_feature, factors.alpha_feature, data.prior_feature, real
+    )
+    every = jnp.ones_like(t_class, bool)
+    classes = _dirichlet_block(
+        n_class, factors.log_t_class, factors.alpha_class, data.prior_class, every
+    )
+    terms = (noise, *features, *classes)
+    elbo = sum(jnp.sum(term) for term in terms)
+    magnitude = sum(jnp.sum(jnp.abs(term)) for term in terms)
+    return Bound(elbo, jnp.finfo(elbo.dtype).eps * magnitude)
+
+
+def _dirichlet_block(
+    n: jax.Array, log_t: jax.Array, alpha: jax.Array, prior: jax.Array, real: jax.Array
+) -> tuple[jax.Array, ...]:
+    """Terms of sum_j n_j (E log p_j - log t_j) - KL(Dirichlet(alpha) || Dirichlet(prior)).
+
+    The two sums over E log p are merged: at the optimum alpha = prior + n they cancel exactly.
+    """
+    gamma_alpha, gamma_alpha_total = dirichlet.log_beta_terms(alpha, real)
+    gamma_prior, gamma_prior_total = dirichlet.log_beta_terms(prior, real)
+    excess = jnp.where(real, (n - (alpha - prior)) * dirichlet.mean_log(alpha, real), 0)
+    entropy = jnp.where(real, -n * log_t, 0)
+    return (
+        excess,
+        entropy,
+        gamma_alpha - gamma_prior,
+        gamma_prior_total - gamma_alpha_total,
+    )
