@@ -43,7 +43,7 @@ def draw(
     layout: Layout,
 ) -> Draws:
     """n draws; the tables of a key do not depend on whether parameters are used."""
-    key_tables, key_class, key_feature = jax.random.split(key, 3)
+    key_tables, key_probs = jax.random.split(key)
     real = tables.real
     x, _, _ = normalise(up.log_w, layout)
     tails = [values for values, _ in chain(x, layout)]
@@ -61,9 +61,21 @@ def draw(
     keys = jax.random.split(key_tables, n)
     n_class, counts = lax.map(one, keys, batch_size=at_once)
     dtype = prior.class_.dtype
-    class_probs = dirichlet.sample(key_class, prior.class_ + n_class.astype(dtype))
     alpha = jnp.where(real, prior.feature + counts.astype(dtype), 0)
-    return Draws(counts, class_probs, dirichlet.sample(key_feature, alpha))
+    class_alpha = prior.class_ + n_class.astype(dtype)
+    return Draws(counts, *_dirichlets(key_probs, class_alpha, alpha))
+
+
+def _dirichlets(
+    key: jax.Array, class_alpha: jax.Array, alpha: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Draws with concentrations `[n, I]` and `[n, I, K, J]`, as rows of one array."""
+    n, I, K, J = alpha.shape
+    width = max(I, J)
+    rows = jnp.zeros((n, 1 + I * K, width), alpha.dtype)
+    rows = rows.at[:, 0, :I].set(class_alpha).at[:, 1:, :J].set(alpha.reshape(n, I * K, J))
+    p = dirichlet.sample(key, rows)
+    return p[:, 0, :I], p[:, 1:, :J].reshape(alpha.shape)
 
 
 def _class_counts(

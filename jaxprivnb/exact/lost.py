@@ -57,28 +57,29 @@ def bound(
 ) -> Lost:
     """The mass left out by this pass; see the module."""
     N, real = tables.n_records, tables.real
-    log_eta = up.blocks.log_floor
+    log_eta, beyond = up.blocks.log_floor, None
     if not layout.whole:
-        log_eta = jnp.logaddexp(log_eta, _log_eta(up, tables, prior, place, layout))
+        theta = _tilts(tables, layout)  # [Q, K], the first is 0
+        tails = _tails(up, tables, prior, place, layout, theta)
+        log_eta = jnp.logaddexp(log_eta, _log_eta(up, tails.outside[0], tails.total[0]))
+        beyond = _log_beyond(tails.total.sum(-1), theta, tables, prior, place, layout)
     log_c = jnp.logaddexp(up.blocks.log_value, log_eta[..., None])
     # Below rounding the sum is to change nothing at all, so that the bound can be exactly 0.
     negligible = log_eta[..., None] - up.blocks.log_value < jnp.log(jnp.finfo(log_c.dtype).eps / 8)
     log_c = jnp.where(negligible, up.blocks.log_value, log_c)
     log_h = log_class_messages(log_c, prior, real, place, layout, N)
     inside = log_total(log_h, place, layout, N)
-    if layout.whole:
-        missing = jnp.where(N < layout.class_, _share(up.log_total, inside), 1)
-        return Lost(missing, missing)
+    share = _share(up.log_total, inside)
+    if beyond is None:
+        share = jnp.where(N < layout.class_, share, 1)
+        return Lost(share, share)
     if log_h.shape[0] == 1:  # one class: its count is N, which its window holds
-        missing = _share(up.log_total, inside)
-        return Lost(missing, missing)
-
-    beyond = _log_beyond(up, tables, prior, place, layout)  # [I]
+        return Lost(share, share)
     sums = jnp.logaddexp(logsumexp(log_h, axis=-1), beyond)
     tops = jnp.minimum(jnp.logaddexp(log_h.max(-1), beyond) - sums, 0)
     others = sums.sum() - sums + _least_other(tops)
     total = jnp.logaddexp(inside, logsumexp(beyond + others))
-    return Lost(_share(up.log_total, total), _share(up.log_total, inside))
+    return Lost(_share(up.log_total, total), share)
 
 
 def _share(found: jax.Array, bound_: jax.Array) -> jax.Array:
@@ -89,21 +90,26 @@ def _share(found: jax.Array, bound_: jax.Array) -> jax.Array:
 
 def _least_other(x: jax.Array) -> jax.Array:
     """min over the other entries of the last axis (0 if there are none), the shape of x."""
-    J = x.shape[-1]
-    self_ = jnp.eye(J, dtype=bool)
+    self_ = jnp.eye(x.shape[-1], dtype=bool)
     least = jnp.where(self_, jnp.inf, x[..., None, :]).min(-1)
     return jnp.where(jnp.isfinite(least), least, 0)
 
 
-def _log_eta(
-    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
-    """log eta_ik without the floor, `[I, K]`."""
-    tails = _tails(up, tables, prior, place, layout, jnp.zeros((1, 1), tables.counts.dtype))
-    outside, total = tails.outside[0], tails.total[0]
+def _log_eta(up: Pass, outside: jax.Array, total: jax.Array) -> jax.Array:
+    """log eta_ik without the floor, `[I, K]`, from untilted sums `[I, K, J]`."""
     top = jnp.maximum(up.log_w.max(-1), outside)
     others = total.sum(-1, keepdims=True) - total + _least_other(jnp.minimum(top - total, 0))
     return logsumexp(outside + others, axis=-1)
+
+
+def _tilts(tables: NoisyTables, layout: Layout) -> jax.Array:
+    """theta `[1 + 2 Q, K]`: 0, then Q positive ones, then their negatives."""
+    dtype, K = tables.counts.dtype, tables.n_features
+    noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
+    edge = jnp.full((1, 1, 1), layout.cell // 2, dtype)
+    slope = (noise.log_prob(edge) - noise.log_prob(edge + 1)).reshape(-1)  # [K] or [1]
+    theta = jnp.asarray(_TILTS, dtype)[:, None] * jnp.broadcast_to(slope, (K,))
+    return jnp.concatenate([jnp.zeros_like(theta[:1]), theta, -theta])
 
 
 def _tails(
@@ -114,41 +120,33 @@ def _tails(
     layout: Layout,
     theta: jax.Array,
 ) -> Tails:
-    """Sums over all counts, tilted by exp(theta l), for theta `[Q, K]` (or `[Q, 1]`)."""
+    """Sums over all counts, tilted by exp(theta l), for theta `[Q, K]`."""
     m, N = tables.counts, tables.n_records
     real = tables.real
     a = jnp.where(real, prior.feature, 1)
     tilt = theta[:, None, :, None]  # [Q, 1, K, 1]
     low = place.cell.astype(m.dtype)
+    # The first count outside on either side, and the next one.
+    above, below = low + layout.cell, low - 1
+    f = log_noise(tables.noise, m, jnp.stack([above, above + 1, below, below - 1], -1))
+    rising = log_rising(jnp.stack([above, jnp.maximum(below, 0)]), a)
 
-    above = low + layout.cell  # the first count to the right, and the ratio of the next to it
-    f0, f1 = _noise_at(tables, above), _noise_at(tables, above + 1)
-    ratio = f1 - f0 + jnp.log(jnp.maximum((above + a) / (above + 1), 1)) + tilt
-    right = f0 + log_rising(above, a) + tilt * above + _log_geometric(ratio)
+    ratio = f[..., 1] - f[..., 0] + jnp.log(jnp.maximum((above + a) / (above + 1), 1)) + tilt
+    right = f[..., 0] + rising[0] + tilt * above + _log_geometric(ratio)
     right = jnp.where(real & (above <= N), right, -jnp.inf)
-
-    below = low - 1
-    f0, f1 = _noise_at(tables, below), _noise_at(tables, below - 1)
-    # The rising weight is at most its value at the window (a >= 1) or at 0, where it is 1.
-    rising = jnp.where(a >= 1, log_rising(jnp.maximum(below, 0), a), 0)
-    left = f0 + rising + tilt * below + _log_geometric(f1 - f0 - tilt)
+    # Going down, the rising weight is at most its value here (a >= 1) or at 0, where it is 1.
+    left = f[..., 2] + jnp.where(a >= 1, rising[1], 0) + tilt * below
+    left = left + _log_geometric(f[..., 3] - f[..., 2] - tilt)
     left = jnp.where(real & (below >= 0), left, -jnp.inf)
-
-    steps = jnp.arange(layout.cell, dtype=m.dtype)
-    top = up.log_w.max(-1)
-    # exp(theta * step) stays within exp(+-DEPTH), so the product below neither over- nor underflows.
-    growth = jnp.exp(theta[..., None] * (steps - layout.cell // 2))  # [Q, K or 1, window]
-    growth = jnp.broadcast_to(growth, (theta.shape[0], m.shape[1], layout.cell))
-    weight = jnp.exp(up.log_w - top[..., None])
-    window = jnp.einsum("ikjl,qkl->qikj", weight, growth)
-    window = jnp.log(window) + top + tilt * (low + layout.cell // 2)
     outside = jnp.logaddexp(left, right)
+
+    steps = jnp.arange(layout.cell, dtype=m.dtype) - layout.cell // 2
+    top = up.log_w.max(-1)
+    # The tilt over half a window is at most the fall of the noise there: a moderate number.
+    growth = jnp.exp(theta[..., None] * steps)  # [Q, K, window]
+    window = jnp.einsum("ikjl,qkl->qikj", jnp.exp(up.log_w - top[..., None]), growth)
+    window = jnp.log(window) + top + tilt * (low + layout.cell // 2)
     return Tails(outside, jnp.logaddexp(window, outside))
-
-
-def _noise_at(tables: NoisyTables, n: jax.Array) -> jax.Array:
-    """log f(m - n), `[I, K, J]`."""
-    return log_noise(tables.noise, tables.counts, n[..., None])[..., 0]
 
 
 def _log_geometric(log_ratio: jax.Array) -> jax.Array:
@@ -158,38 +156,43 @@ def _log_geometric(log_ratio: jax.Array) -> jax.Array:
 
 
 def _log_beyond(
-    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+    sums: jax.Array,
+    theta: jax.Array,
+    tables: NoisyTables,
+    prior: Prior,
+    place: Placement,
+    layout: Layout,
 ) -> jax.Array:
-    """log of a bound on sum of h_i(n) over n outside the class's window, `[I]`."""
-    dtype, N, real = tables.counts.dtype, tables.n_records, tables.real
-    # The slope of the noise at the edge of a cell's window, one a table.
-    edge = jnp.full(real.shape, layout.cell // 2, dtype)[None, :, :1]
-    noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
-    slope = (noise.log_prob(edge) - noise.log_prob(edge + 1))[0, :, 0]  # [K]
-    theta = jnp.asarray(_TILTS, dtype)[:, None] * slope
+    """log of a bound on sum of h_i(n) over n outside the class's window, `[I]`.
 
-    A = jnp.where(real, prior.feature, 0).sum(-1)  # [I, K]
+    Args:
+        sums: log prod_j sum_l w_j(l) exp(theta l), `[Q, I, K]`.
+        theta: `[Q, K]` as `_tilts` orders them.
+        tables: the release.
+        prior: its prior.
+        place: where the windows begin.
+        layout: their lengths.
+    """
+    dtype, N = tables.counts.dtype, tables.n_records
+    A = jnp.where(tables.real, prior.feature, 0).sum(-1)  # [I, K]
     length = jnp.exp2(jnp.arange(_STRETCHES, dtype=dtype))
     begin = jnp.cumsum(length) - length  # 0, 1, 3, 7, ...
     counts = class_counts(place, layout, dtype)
-
-    def one_side(near: jax.Array, far: jax.Array, exists: jax.Array, theta: jax.Array) -> jax.Array:
-        """near, far `[I, stretch]`: the ends of each stretch, near being next to the window."""
-        sums = _tails(up, tables, prior, place, layout, theta).total.sum(-1)  # [Q, I, K]
-        chernoff = (sums[..., None] - theta[:, None, :, None] * near[:, None]).min(0)
-        ends = jnp.stack([near, far])
-        rising = log_rising(ends, prior.class_[:, None]).max(0)
-        kappa = (-log_rising(ends[:, :, None], A[..., None])).max(0)  # [I, K, stretch]
-        size = jnp.log(jnp.abs(far - near) + 1)
-        each = size + rising + (kappa + chernoff).sum(1)
-        return logsumexp(jnp.where(exists, each, -jnp.inf), axis=-1)
-
-    first = counts[:, -1:] + 1 + begin  # right of the window
-    right = one_side(
-        jnp.minimum(first, N), jnp.minimum(first + length - 1, N), first <= N, theta
-    )
-    first = counts[:, :1] - 1 - begin  # left of it
-    left = one_side(
-        jnp.maximum(first, 0), jnp.maximum(first - length + 1, 0), first >= 0, -theta
-    )
-    return jnp.logaddexp(left, right)
+    up_, down = counts[:, -1:] + 1 + begin, counts[:, :1] - 1 - begin  # [I, stretch]
+    exists = jnp.stack([up_ <= N, down >= 0])
+    near = jnp.stack([jnp.minimum(up_, N), jnp.maximum(down, 0)])  # [2, I, stretch]
+    far = jnp.stack([jnp.minimum(up_ + length - 1, N), jnp.maximum(down - length + 1, 0)])
+    # exp(-theta n) falls away from the window, so its value at the near end bounds a stretch;
+    # the rising weights are monotone, so one of their values at the two ends does.
+    Q = len(_TILTS)
+    chernoff = jnp.stack(
+        [
+            (sums[q, ..., None] - theta[q][:, None, :, None] * near[side][:, None]).min(0)
+            for side, q in enumerate((slice(1, 1 + Q), slice(1 + Q, None)))
+        ]
+    )  # [2, I, K, stretch]
+    concentration = jnp.concatenate([prior.class_[:, None], A], axis=1)[..., None]  # [I, 1 + K, 1]
+    rising = log_rising(jnp.stack([near, far])[:, :, :, None], concentration)
+    per_class, per_block = rising[:, :, :, 0].max(0), (-rising[:, :, :, 1:]).max(0)
+    each = jnp.log(jnp.abs(far - near) + 1) + per_class + (per_block + chernoff).sum(2)
+    return logsumexp(jnp.where(exists, each, -jnp.inf), axis=(0, 2))

@@ -159,7 +159,8 @@ def _terms(mixture: Mixture) -> _Terms:
     exists = (t <= mixture.last[..., None]) & mixture.proper[..., None]
     alpha = jnp.where(exists, mixture.first[..., None] + t.astype(dtype), 1)
     beta = jnp.where(exists, mixture.total[..., None] - alpha, 1)
-    coefficient = gammaln(alpha + beta) - gammaln(alpha + 1) - gammaln(beta)
+    upper, lower, rest = gammaln(jnp.stack([alpha + beta, alpha + 1, beta]))
+    coefficient = upper - lower - rest
     weight = jnp.where(exists, mixture.weight, 0)
     before = exists & (t < mixture.last[..., None])
     return _Terms(

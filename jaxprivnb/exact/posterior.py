@@ -84,11 +84,6 @@ class ExactPosterior(Posterior):
         """The q-quantile of each P(X_k=j | Y=i), from its mixture of Betas, `[..., I, K, J]`."""
         return self._feature_quantiles(jnp.asarray(q, self.class_mean.dtype)[None])[0]
 
-    def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
-        """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
-        lower, upper = super().class_interval(level)
-        return lower, upper
-
     def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
         tail = (1 - validate.real_number("level", level, above=0, below=1)) / 2

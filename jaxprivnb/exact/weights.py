@@ -6,11 +6,11 @@ anchor per window is computed by a form whose size is that of the answer, and th
 by summing log((l - 1 + a) / l); a = 1 gives exactly 0.
 """
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 _SHIFT = 10
 """Stirling's series is used from here on: its first neglected term is then below 1e-15."""
@@ -23,9 +23,10 @@ def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
     Both arguments are moved up by the recurrence Gamma(x + 1) = x Gamma(x); the difference of the
     two Stirling series is then taken term by term, where it is of the size of the answer.
     """
-    moved = jnp.zeros_like(x + d)
-    for t in range(_SHIFT):
-        moved += jnp.log((x + d + t) / (x + t))
+    steps = [(x + d + t) / (x + t) for t in range(_SHIFT)]
+    # Two logarithms of short products, which stay clear of overflow in float32.
+    half = _SHIFT // 2
+    moved = jnp.log(math.prod(steps[:half])) + jnp.log(math.prod(steps[half:]))
     low = x + _SHIFT
     high = low + d
     main = (low - 0.5) * jnp.log1p(d / low) + d * (jnp.log(high) - 1)
@@ -35,11 +36,11 @@ def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
 def log_rising(count: jax.Array, a: jax.Array) -> jax.Array:
     """log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a), elementwise; a > 0."""
     count, a = jnp.broadcast_arrays(count, a)
-    # The ratio is taken over the shorter of the two steps, l or a - 1.
+    # Gamma(l + a) / Gamma(x) over Gamma(1 + d) / Gamma(1), with the shorter step d of l and a - 1.
     few = count < a - 1
-    by_count = log_gamma_ratio(a, jnp.where(few, count, 0)) - gammaln(jnp.where(few, count, 0) + 1)
-    by_prior = log_gamma_ratio(count + 1, jnp.where(few, 0, a - 1)) - jnp.where(few, 0, gammaln(a))
-    return jnp.where(few, by_count, by_prior)
+    x, d = jnp.where(few, a, count + 1), jnp.where(few, count, a - 1)
+    ratios = log_gamma_ratio(jnp.stack([x, jnp.ones_like(x)]), jnp.stack([d, d]))
+    return ratios[0] - ratios[1]
 
 
 def log_rising_window(start: jax.Array | None, a: jax.Array, length: int) -> jax.Array:
