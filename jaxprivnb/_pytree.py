@@ -41,7 +41,7 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(data_cls, flatten_with_keys, unflatten, flatten)
     if "__repr__" not in cls.__dict__:
-        data_cls.__repr__ = _shapes_repr  # type: ignore[assignment, method-assign]
+        data_cls.__repr__ = _shapes_repr  # type: ignore[method-assign]
     return data_cls
 
 

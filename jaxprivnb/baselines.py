@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxprivnb import validate
 from jaxprivnb.posterior import DirichletPosterior
 from jaxprivnb.status import Status
-from jaxprivnb.tables import NoisyTables, Prior, full_mask, resolve_prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type, full_mask, resolve_prior
 
 
 def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPosterior:
@@ -18,7 +18,7 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
     counts, t[i,k,j] the share of category j in row (i, k) (uniform for an empty row), and the
     pseudo-counts N t[i] and N t[i] t[i,k,j] are added to the prior.
     """
-    tables.check("fit_naive")
+    check_type(tables).check("fit_naive")
     prior = resolve_prior(prior, tables.counts, tables.mask)
     return _fit_naive(tables, prior)
 

@@ -17,8 +17,8 @@ def mean(alpha: jax.Array) -> jax.Array:
 
 def sd(alpha: jax.Array) -> jax.Array:
     """Standard deviation of p_j: sqrt(E p_j (1 - E p_j) / (1 + sum alpha)), `[..., J]`."""
-    p = mean(alpha)
-    return jnp.sqrt(p * (1 - p) / (1 + alpha.sum(-1, keepdims=True)))
+    total = alpha.sum(-1, keepdims=True)
+    return jnp.sqrt(alpha / total * (_others(alpha) / total) / (1 + total))
 
 
 def mean_log(alpha: jax.Array, real: jax.Array) -> jax.Array:
@@ -65,6 +65,9 @@ def marginal_cdf(alpha: jax.Array, p: jax.Array) -> jax.Array:
 
 
 def _others(alpha: jax.Array) -> jax.Array:
-    """sum alpha - alpha_j, exactly 0 for a category that has no others."""
-    alone = (alpha > 0).sum(-1, keepdims=True) <= 1
-    return jnp.where(alone & (alpha > 0), 0, alpha.sum(-1, keepdims=True) - alpha)
+    """The sum of all alpha but alpha_j, `[..., J]`, with no difference to lose digits in."""
+    first = [(0, 0)] * (alpha.ndim - 1) + [(1, 0)]
+    last = [(0, 0)] * (alpha.ndim - 1) + [(0, 1)]
+    before = jnp.pad(jnp.cumsum(alpha[..., :-1], -1), first)
+    after = jnp.pad(jnp.flip(jnp.cumsum(jnp.flip(alpha[..., 1:], -1), -1), -1), last)
+    return before + after

@@ -13,6 +13,7 @@ noise to the exact posterior, give it `log_prob`; for the variational one, also 
 `log_peak` (see `jaxprivnb.variational.local`).
 """
 
+import math
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import jax
@@ -84,7 +85,7 @@ class Laplace(_OneParameter):
         epsilon_total: float | None = None,
         n_tables: int | None = None,
     ) -> Self:
-        """The scale b = 2 / epsilon_per_table, where epsilon_total = n_tables * epsilon_per_table."""
+        """The scale b = 2 / epsilon_per_table; epsilon_total is n_tables * epsilon_per_table."""
         return cls(_scale_from_epsilon(epsilon_per_table, epsilon_total, n_tables))
 
     @property
@@ -119,7 +120,7 @@ class Geometric(_OneParameter):
         epsilon_total: float | None = None,
         n_tables: int | None = None,
     ) -> Self:
-        """The scale b = 2 / epsilon_per_table, where epsilon_total = n_tables * epsilon_per_table."""
+        """The scale b = 2 / epsilon_per_table; epsilon_total is n_tables * epsilon_per_table."""
         return cls(_scale_from_epsilon(epsilon_per_table, epsilon_total, n_tables))
 
     @property
@@ -132,10 +133,10 @@ class Geometric(_OneParameter):
         return self.log_peak - jnp.abs(x) / self.scale
 
     def sample(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Whole-number draws (held as floats), for simulation only: a difference of two geometrics."""
-        tiny = jnp.finfo(self.scale.dtype).tiny
-        u = jax.random.uniform(key, (2, *shape), self.scale.dtype, minval=tiny, maxval=1.0)
-        ups, downs = jnp.floor(-self.scale * jnp.log(u))
+        """Whole numbers (held as floats), differences of two geometrics; for simulation only."""
+        # floor(b E) is geometric with ratio exp(-1/b) for E exponential.
+        exponential = jax.random.exponential(key, (2, *shape), self.scale.dtype)
+        ups, downs = jnp.floor(self.scale * exponential)
         return ups - downs
 
 
@@ -168,7 +169,7 @@ class Gaussian(_OneParameter):
     @property
     def log_peak(self) -> jax.Array:
         """Log density at 0: -log(sigma sqrt(2 pi))."""
-        return -jnp.log(self.sigma) - 0.5 * jnp.log(2 * jnp.pi).astype(self.sigma.dtype)
+        return -jnp.log(self.sigma) - 0.5 * math.log(2 * math.pi)
 
     def log_prob(self, x: jax.Array) -> jax.Array:
         """-x^2 / (2 sigma^2) - log(sigma sqrt(2 pi))."""

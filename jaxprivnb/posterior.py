@@ -6,6 +6,7 @@ non-private and variational). Methods are written for one dataset and vectorise 
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -98,6 +99,7 @@ class Posterior:
 
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
+        validate.random_key("key", key)
         n = validate.whole_number("n", n, at_least=0)
         keys = _replicate_keys(key, self.batch_shape)
         draw = lambda posterior, k: posterior._sample_one(k, n)  # noqa: E731
@@ -126,7 +128,7 @@ class Posterior:
 
 @pytree_dataclass
 class DirichletPosterior(Posterior):
-    """P(Y) ~ Dirichlet(class_alpha) and P(X_k | Y=i) ~ Dirichlet(feature_alpha[i,k]), independent."""
+    """Independent P(Y) ~ Dirichlet(class_alpha), P(X_k | Y=i) ~ Dirichlet(feature_alpha[i,k])."""
 
     class_alpha: Any
     """Concentration of P(Y), `[..., I]`."""
@@ -180,7 +182,8 @@ class DirichletPosterior(Posterior):
         # The factors are independent, so the predictive is the plug-in of the means.
         log_feature = jnp.log(self.feature_mean)  # [I, K, J]
         K = log_feature.shape[1]
-        chosen = log_feature[:, jnp.arange(K), jnp.maximum(x, 0)]  # [I, ..., K]
+        # Categories out of range that tracing kept from being checked give NaN.
+        chosen = log_feature.at[:, jnp.arange(K), jnp.maximum(x, 0)].get(mode="fill")  # [I, ..., K]
         chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
         return jax.nn.softmax(jnp.log(self.class_mean) + chosen.sum(-1), axis=-1)
 
@@ -189,10 +192,7 @@ def _replicate_keys(key: jax.Array, batch: tuple[int, ...]) -> jax.Array:
     """One key a replicate, derived from its index alone; `key` itself for one dataset."""
     if not batch:
         return key
-    size = 1
-    for length in batch:
-        size *= length
-    keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(size))
+    keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(math.prod(batch)))
     return keys.reshape(*batch, *keys.shape[1:])
 
 

@@ -29,7 +29,7 @@ def invert_cdf(
     """
     dtype = q.dtype
     eps = jnp.finfo(dtype).eps
-    reach = -2 * jnp.log(jnp.finfo(dtype).tiny) / 2  # expit(-reach) is the smallest normal number
+    reach = -jnp.log(jnp.finfo(dtype).tiny)  # expit(-reach) is the smallest normal number
     tolerance = 4 * eps
 
     class Search(NamedTuple):
@@ -42,9 +42,11 @@ def invert_cdf(
         """Length of the last move of u."""
         taken: jax.Array
 
+    def moving(s: Search) -> jax.Array:
+        return (s.step > tolerance * (1 + jnp.abs(s.u))) & (s.high - s.low > tolerance)
+
     def unfinished(s: Search) -> jax.Array:
-        moving = (s.step > tolerance * (1 + jnp.abs(s.u))) & (s.high - s.low > tolerance)
-        return jnp.any(moving) & (s.taken < MAX_STEPS)
+        return jnp.any(moving(s)) & (s.taken < MAX_STEPS)
 
     def move(s: Search) -> Search:
         x = expit(s.u)
@@ -57,7 +59,10 @@ def invert_cdf(
         trusted = (slope > 0) & (newton > low) & (newton < high)
         trusted &= jnp.abs(newton - s.u) < 0.5 * s.step
         u = jnp.where(trusted, newton, 0.5 * (low + high))
-        return Search(u, low, high, jnp.abs(u - s.u), s.taken + 1)
+        # A cell that has arrived stays, so that it does not depend on how long others take.
+        keep = moving(s)
+        u, step = jnp.where(keep, u, s.u), jnp.where(keep, jnp.abs(u - s.u), s.step)
+        return Search(u, low, high, step, s.taken + 1)
 
     start = jnp.clip(start, eps, 1 - eps)
     u0 = jnp.clip(jnp.log(start) - jnp.log1p(-start), -reach, reach)

@@ -8,28 +8,46 @@ noise draw), because the paper redraws data for the same parameters and noise fo
     counts          fold_in(parameters' key, d)
     noise           fold_in(counts' key, e)
 
+Equal keys are not enough for equal bits: XLA makes other vector code for other batch sizes. So
+replicates go through programs of one fixed width, `LANES` at a time, and a new batch size compiles
+nothing. Under an outer `jit` or `vmap` the draws are part of a larger program, and their last bits
+can differ.
+
 Noise drawn here is floating point, for simulation only.
 """
 
 import math
+import numbers
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxprivnb import dirichlet, validate
 from jaxprivnb.noise import Laplace, Noise
-from jaxprivnb.tables import NoisyTables, Prior, mask_from_categories
+from jaxprivnb.tables import (
+    NoisyTables,
+    Prior,
+    full_mask,
+    mask_from_categories,
+    noise_for,
+    resolve_prior,
+)
+
+LANES = 256
+"""Replicates drawn at once: a multiple of every vector width, so all lanes run the same code."""
 
 
 class Simulation(NamedTuple):
-    """Parameters, true counts and their noisy release; every array has the leading axes asked for."""
+    """Parameters, true counts and their noisy release, all with the leading axes asked for."""
 
     class_probs: jax.Array
     """P(Y), `[..., I]`, drawn from Dirichlet(prior.class_)."""
     feature_probs: jax.Array
-    """P(X_k | Y=i), `[..., I, K, J]`, drawn from Dirichlet(prior.feature[i,k]); masked cells are 0."""
+    """P(X_k | Y=i), `[..., I, K, J]`, from Dirichlet(prior.feature[i,k]); masked cells are 0."""
     counts: jax.Array
     """n, `[..., I, K, J]`, the true counts, held as floats."""
     tables: NoisyTables
@@ -37,13 +55,13 @@ class Simulation(NamedTuple):
 
 
 class Replicate(NamedTuple):
-    """The indices that name replicates; int32 arrays of one common shape."""
+    """The indices that name replicates: whole numbers >= 0, arrays of one common shape."""
 
-    parameter: jax.Array
-    """Which draw of P(Y), P(X|Y)."""
-    dataset: jax.Array
+    parameter: Any
+    """Which draw of P(Y) and P(X|Y)."""
+    dataset: Any
     """Which data set drawn from those parameters."""
-    noise: jax.Array
+    noise: Any
     """Which noise added to that data set."""
 
 
@@ -71,8 +89,8 @@ def simulate(
         dtype: of every array; JAX's default float if None.
     """
     shape = _shape(shape)
-    r = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-    first = jnp.zeros_like(r)
+    r = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    first = np.zeros_like(r)
     return simulate_replicates(
         key,
         Replicate(r, first, first),
@@ -91,7 +109,7 @@ def nested_replicates(parameters: int, datasets: int, noises: int) -> Replicate:
         validate.whole_number(name, value, at_least=1)
         for name, value in (("parameters", parameters), ("datasets", datasets), ("noises", noises))
     ]
-    return Replicate(*jnp.meshgrid(*(jnp.arange(c, dtype=jnp.int32) for c in counts), indexing="ij"))
+    return Replicate(*(jnp.asarray(index, jnp.int32) for index in np.indices(counts)))
 
 
 def simulate_replicates(
@@ -105,73 +123,142 @@ def simulate_replicates(
     prior: Prior | None = None,
     dtype: Any = None,
 ) -> Simulation:
-    """Draw the named replicates; see `simulate` for the arguments."""
-    dtype = jnp.result_type(float) if dtype is None else jax.dtypes.canonicalize_dtype(dtype)
-    I = validate.whole_number("n_classes", n_classes, at_least=1)
+    """Draw the named replicates.
+
+    Args:
+        key: a JAX random key.
+        replicates: which draws to make; their shape leads every array.
+        n_records: see `simulate`, and so for the rest.
+        n_classes: I.
+        n_categories: J_k for each feature k.
+        noise: the noise added to each count.
+        prior: where parameters are drawn from.
+        dtype: of every array.
+    """
+    validate.random_key("key", key)
+    ids = _common_shape(replicates)
+    dtype = validate.float_dtype("dtype", dtype)
+    n_classes = validate.whole_number("n_classes", n_classes, at_least=1)
     sizes = validate.n_categories(n_categories)
+    cells = jnp.zeros((n_classes, len(sizes), max(sizes)), dtype)
     N = validate.n_records(n_records, dtype, ())
-    noise = Laplace(20.0) if noise is None else noise
-    if not isinstance(noise, Noise):
-        raise TypeError(f"noise must be Laplace, Geometric, Gaussian or another noise object, got {noise!r}")
-    full = (I, len(sizes), max(sizes))
+    noise = noise_for(Laplace(20.0) if noise is None else noise, dtype, (), len(sizes))
     mask = mask_from_categories(sizes)
-    if prior is None:
-        prior = Prior(jnp.ones(full[:1], dtype), jnp.ones(full, dtype))
-    validate.concentration("prior.class_", prior.class_, full[:1])
-    validate.concentration("prior.feature", prior.feature, full, mask)
-    to_dtype = partial(jax.tree.map, lambda x: x.astype(dtype))
-    return _simulate(key, replicates, N, to_dtype(noise), to_dtype(prior), mask)
+    prior = resolve_prior(prior, cells, mask)
+
+    draw = partial(_draw, key, N=N, noise=noise, prior=prior, real=full_mask(cells, mask))
+    concrete = all(map(validate.is_concrete, jax.tree.leaves((key, ids, N, noise, prior))))
+    if concrete:
+        p_class, p_feature, n, m = _in_chunks(draw, ids)
+    else:
+        p_class, p_feature, n, m = draw(Replicate(*map(jnp.ravel, ids)))
+
+    shape = np.shape(ids.parameter)
+    xp = np if concrete else jnp  # NumPy has nothing to compile for a new shape
+    lead = lambda x: jnp.asarray(xp.reshape(x, (*shape, *x.shape[1:])))  # noqa: E731
+    every = lambda x: jnp.asarray(xp.broadcast_to(x, (*shape, *x.shape)))  # noqa: E731
+    tables = NoisyTables(
+        lead(m), every(N), jax.tree.map(every, noise), None if mask is None else every(mask)
+    )
+    return Simulation(lead(p_class), lead(p_feature), lead(n), tables)
+
+
+class Draws(NamedTuple):
+    """A flat batch of replicates."""
+
+    class_probs: Any
+    """P(Y), `[R, I]`."""
+    feature_probs: Any
+    """P(X_k | Y=i), `[R, I, K, J]`."""
+    counts: Any
+    """n, `[R, I, K, J]`."""
+    noisy: Any
+    """m = n + noise, `[R, I, K, J]`."""
+
+
+def _in_chunks(draw: Callable[[Replicate], Draws], ids: Replicate) -> Draws:
+    """`draw` of all replicates, flattened, `LANES` at a time; spare lanes draw replicate 0."""
+    size = np.size(ids.parameter)
+    n_chunks = max(1, -(-size // LANES))
+    lanes = np.zeros((3, n_chunks * LANES), np.int32)
+    lanes[:, :size] = [np.ravel(index) for index in ids]
+    parts = [
+        draw(Replicate(*lanes[:, c * LANES : (c + 1) * LANES].copy())) for c in range(n_chunks)
+    ]
+    return Draws(*(np.concatenate(arrays)[:size] for arrays in zip(*parts, strict=True)))
+
+
+def _draw(
+    key: jax.Array, ids: Replicate, *, N: jax.Array, noise: Any, prior: Prior, real: jax.Array
+) -> Draws:
+    """Section 5 of the paper for a flat batch of replicates `[R]`."""
+    p_class, p_feature = _parameters(key, ids, prior, real)
+    n = _counts(key, ids, N, p_class, p_feature)
+    return Draws(p_class, p_feature, n, _noisy(key, ids, n, noise, real))
 
 
 @jax.jit
-def _simulate(
-    key: jax.Array,
-    replicates: Replicate,
-    N: jax.Array,
-    noise: Any,
-    prior: Prior,
-    mask: jax.Array | None,
-) -> Simulation:
-    """`Simulation` with the replicates' leading axes on every leaf."""
-    one = partial(_simulate_one, key, N=N, noise=noise, prior=prior, mask=mask)
-    for _ in replicates.parameter.shape:
-        one = jax.vmap(one)
-    return one(replicates)
-
-
-def _simulate_one(
-    key: jax.Array,
-    replicate: Replicate,
-    *,
-    N: jax.Array,
-    noise: Any,
-    prior: Prior,
-    mask: jax.Array | None,
-) -> Simulation:
-    """Steps 1 to 4 of section 5, and the noise of its inner loop, for one replicate."""
-    parameter_key = jax.random.fold_in(key, replicate.parameter)
-    data_key = jax.random.fold_in(parameter_key, replicate.dataset)
-    noise_key = jax.random.fold_in(data_key, replicate.noise)
-
-    key_class, key_feature = jax.random.split(parameter_key)
-    real = jnp.ones(prior.feature.shape[1:], bool) if mask is None else mask
+@partial(jax.vmap, in_axes=(None, 0, None, None))
+def _parameters(
+    key: jax.Array, replicate: Replicate, prior: Prior, real: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(P(Y) `[I]`, P(X|Y) `[I, K, J]`) from the prior."""
+    key_class, key_feature = jax.random.split(_keys(key, replicate).parameter)
     p_class = dirichlet.sample(key_class, prior.class_)
-    p_feature = dirichlet.sample(key_feature, jnp.where(real, prior.feature, 0))
+    return p_class, dirichlet.sample(key_feature, jnp.where(real, prior.feature, 0))
 
-    key_n, key_cells = jax.random.split(data_key)
-    n_class = jax.random.multinomial(key_n, N, p_class, dtype=N.dtype)
-    n = jax.random.multinomial(
-        key_cells, jnp.broadcast_to(n_class[:, None], p_feature.shape[:-1]), p_feature, dtype=N.dtype
-    )
-    n = jnp.where(real, n, 0)
 
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0, None, 0, 0))
+def _counts(
+    key: jax.Array, replicate: Replicate, N: jax.Array, p_class: jax.Array, p_feature: jax.Array
+) -> jax.Array:
+    """True counts `[I, K, J]`: n[.] ~ Multinomial(N, p), n[i,k,.] ~ Multinomial(n[i], p[i,k,.])."""
+    key_class, key_cells = jax.random.split(_keys(key, replicate).dataset)
+    n_class = jax.random.multinomial(key_class, N, p_class, dtype=N.dtype)
+    rows = jnp.broadcast_to(n_class[:, None], p_feature.shape[:-1])
+    return jax.random.multinomial(key_cells, rows, p_feature, dtype=N.dtype)
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0, 0, None, None))
+def _noisy(
+    key: jax.Array, replicate: Replicate, n: jax.Array, noise: Any, real: jax.Array
+) -> jax.Array:
+    """m = n + noise `[I, K, J]`; 0 in masked cells."""
     by_cell = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, noise)
-    m = jnp.where(real, n + by_cell.sample(noise_key, n.shape), 0)
-    tables = NoisyTables(m, N, noise, mask)
-    return Simulation(p_class, p_feature, n, tables)
+    added = by_cell.sample(_keys(key, replicate).noise, n.shape)
+    return jnp.where(real, n + added, 0)
+
+
+def _keys(key: jax.Array, replicate: Replicate) -> Replicate:
+    """The random keys of one replicate's parameters, counts and noise."""
+    parameter = jax.random.fold_in(key, replicate.parameter)
+    dataset = jax.random.fold_in(parameter, replicate.dataset)
+    return Replicate(parameter, dataset, jax.random.fold_in(dataset, replicate.noise))
+
+
+def _common_shape(replicates: Replicate) -> Replicate:
+    """`replicates`, checked: whole numbers >= 0, of one shape."""
+    if not isinstance(replicates, Replicate):
+        raise TypeError(f"replicates must be a Replicate of indices, got {replicates!r}")
+    for name, index in zip(Replicate._fields, replicates, strict=True):
+        values = index if isinstance(index, jax.Array) else np.asarray(index)
+        if not jnp.issubdtype(values.dtype, jnp.integer):
+            raise TypeError(f"replicates.{name} must hold whole numbers, got dtype {values.dtype}")
+        if values.shape != np.shape(replicates.parameter):
+            raise ValueError(
+                f"replicates.{name} must have the shape of replicates.parameter, "
+                f"{np.shape(replicates.parameter)}, got {values.shape}"
+            )
+        if validate.is_concrete(values) and (np.asarray(values) < 0).any():
+            raise ValueError(f"replicates.{name} must be >= 0, got {np.asarray(values).min()}")
+    return replicates
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, int):
+    if isinstance(shape, numbers.Integral):
         shape = (shape,)
+    if not isinstance(shape, tuple | list):
+        raise TypeError(f"shape must be a whole number or a tuple of them, got {shape!r}")
     return tuple(validate.whole_number("shape", s) for s in shape)

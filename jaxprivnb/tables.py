@@ -28,7 +28,10 @@ class NoisyTables:
     n_records: Any
     """N >= 0, public; float `[...]`."""
     noise: Any
-    """The noise that was added; its scale is `[...]`, or `[..., K]` with one value a table."""
+    """The noise that was added; its scale is `[...]`, or `[..., K]` with one value a table.
+
+    Where both readings fit (K values, a batch of K datasets) it is one value a dataset.
+    """
     mask: Any = None
     """bool `[..., K, J]`, True for a real cell; None means that all are real."""
 
@@ -37,19 +40,7 @@ class NoisyTables:
         mask = validate.counts_and_mask(counts, self.mask)
         batch, K = counts.shape[:-3], counts.shape[-2]
         N = validate.n_records(self.n_records, counts.dtype, batch)
-        if not isinstance(self.noise, Noise):
-            raise TypeError(
-                f"noise must be Laplace, Geometric, Gaussian or another noise object, got {self.noise!r}"
-            )
-        noise = jax.tree.map(
-            lambda x: validate.noise_parameter(
-                f"noise.{self.noise.parameter}",
-                validate.as_float_array("noise", x, counts.dtype),
-                batch,
-                K,
-            ),
-            self.noise,
-        )
+        noise = noise_for(self.noise, counts.dtype, batch, K)
         for name, value in (("counts", counts), ("n_records", N), ("noise", noise), ("mask", mask)):
             object.__setattr__(self, name, value)
 
@@ -87,17 +78,18 @@ class NoisyTables:
                 validate.positive(f"noise.{self.noise.parameter}", leaf)
 
     def is_valid(self) -> jax.Array:
-        """Bool scalar, for one dataset: what `check` demands of the values, computed under tracing."""
+        """Bool scalar, for one dataset: what the checks demand of the values, under tracing too."""
         N = self.n_records
-        ok = jnp.all(jnp.isfinite(self.counts) | ~self.real)
-        ok &= jnp.isfinite(N) & (N >= 0) & (N == jnp.floor(N))
+        ok = jnp.all(jnp.isfinite(self.counts) | ~self.real) & jnp.all(self.real.any(-1))
+        ok &= jnp.isfinite(N) & (N >= 0) & (jnp.floor(N) == N)
         for leaf in jax.tree.leaves(self.noise):
             ok &= jnp.all(jnp.isfinite(leaf) & (leaf > 0))
         return ok
 
     def __repr__(self) -> str:
         if not hasattr(self.counts, "shape"):  # a tree of something else than arrays
-            return f"NoisyTables({self.counts!r}, {self.n_records!r}, {self.noise!r}, {self.mask!r})"
+            fields = (self.counts, self.n_records, self.noise, self.mask)
+            return f"NoisyTables({', '.join(map(repr, fields))})"
         shape = "x".join(map(str, self.batch_shape)) + " datasets of " if self.batch_shape else ""
         return (
             f"NoisyTables({shape}{self.n_classes} classes x {self.n_features} features x "
@@ -117,10 +109,10 @@ class Prior:
     def __post_init__(self) -> None:
         class_ = validate.as_float_array("prior.class_", self.class_)
         feature = validate.as_float_array("prior.feature", self.feature)
-        if feature.ndim < 3 or class_.shape[-1:] != feature.shape[-3:-2]:
+        if feature.ndim < 3 or class_.shape != feature.shape[:-2]:
             raise ValueError(
-                "prior.class_ must have shape [I] and prior.feature [I, K, J], "
-                f"got {class_.shape} and {feature.shape}"
+                "prior.class_ must have shape [I] and prior.feature [I, K, J], with the same "
+                f"leading axes if any; got {class_.shape} and {feature.shape}"
             )
         if class_.ndim == 1:
             validate.positive("prior.class_", class_)
@@ -136,7 +128,7 @@ class Prior:
     def symmetric(cls, tables: NoisyTables, concentration: float) -> Self:
         """The same concentration in every cell; 1 is uniform, 1/2 is Jeffreys'."""
         validate.real_number("concentration", concentration, above=0)
-        counts = tables.counts
+        counts = check_type(tables).counts
         return cls(
             jnp.full(counts.shape[:-2], concentration, counts.dtype),
             jnp.full(counts.shape, concentration, counts.dtype),
@@ -157,6 +149,28 @@ def resolve_prior(prior: Prior | None, counts: jax.Array, mask: jax.Array | None
     validate.concentration("prior.class_", prior.class_, counts.shape[:1])
     validate.concentration("prior.feature", prior.feature, counts.shape, mask)
     return jax.tree.map(lambda a: a.astype(counts.dtype), prior)
+
+
+def check_type(tables: Any) -> NoisyTables:
+    """Raise unless the argument `tables` is a `NoisyTables`."""
+    if not isinstance(tables, NoisyTables):
+        raise TypeError(f"tables must be a jaxprivnb.NoisyTables, got {tables!r}")
+    return tables
+
+
+def noise_for(noise: Any, dtype: Any, batch: tuple[int, ...], n_features: int) -> Any:
+    """The argument `noise`, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
+    if not isinstance(noise, Noise) or isinstance(noise, type):
+        raise TypeError(
+            f"noise must be Laplace, Geometric, Gaussian or another noise object, got {noise!r}"
+        )
+    name = f"noise.{noise.parameter}"
+    return jax.tree.map(
+        lambda x: validate.noise_parameter(
+            name, validate.as_float_array(name, x, dtype), batch, n_features
+        ),
+        noise,
+    )
 
 
 def full_mask(counts: jax.Array, mask: jax.Array | None) -> jax.Array:

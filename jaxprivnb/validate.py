@@ -24,28 +24,43 @@ def is_concrete(x: Any) -> bool:
 
 
 def as_float_array(name: str, x: Any, dtype: Any = None) -> jax.Array:
-    """`x` as a floating array: its own dtype if it is floating, JAX's default otherwise."""
-    if dtype is None:
-        found = getattr(x, "dtype", None)
-        if found is not None and jnp.issubdtype(found, jnp.floating):
-            dtype = jax.dtypes.canonicalize_dtype(found)
-        else:
-            dtype = jnp.result_type(float)
+    """`x` as a floating array: its own dtype if float32 or float64, JAX's default otherwise."""
     try:
-        if isinstance(x, jax.Array):
-            out = x.astype(dtype)
-        else:
-            array = np.asarray(x)
-            if array.dtype.kind not in "fiub":
-                raise TypeError(f"dtype {array.dtype}")
-            out = jnp.asarray(array.astype(dtype))
-    except (TypeError, ValueError) as error:
+        array = x if isinstance(x, jax.Array) else np.asarray(x)
+    except ValueError as error:  # lists of unequal lengths
         raise TypeError(
             f"{name} must be an array of numbers, got {type(x).__name__}: {error}"
         ) from None
-    if jnp.issubdtype(out.dtype, jnp.complexfloating):
-        raise TypeError(f"{name} must be real, got dtype {out.dtype}")
-    return out
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
+        raise TypeError(f"{name} must be an array of real numbers, got {_describe(x, array)}")
+    if dtype is None:
+        wide = array.dtype in (np.dtype(np.float32), np.dtype(np.float64))
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype) if wide else jnp.result_type(float)
+    return jnp.asarray(array.astype(dtype))
+
+
+def float_dtype(name: str, dtype: Any) -> Any:
+    """float32 or float64, as far as JAX is set to allow it; JAX's default if `dtype` is None."""
+    if dtype is None:
+        return jnp.result_type(float)
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"{name} must be float32, float64 or None, got {dtype!r}")
+    return jax.dtypes.canonicalize_dtype(found)
+
+
+def random_key(name: str, key: Any) -> None:
+    """Raise unless `key` is one JAX random key, typed or raw."""
+    is_array = isinstance(key, jax.Array | np.ndarray)
+    typed = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed and not (is_array and key.dtype == np.uint32):
+        raise TypeError(f"{name} must be a random key, as from jax.random.key(0), got {key!r}")
+    if key.ndim != (0 if typed else 1):
+        raise ValueError(f"{name} must be one random key, got an array of shape {key.shape}")
 
 
 def positive(name: str, x: jax.Array, hint: str = "") -> None:
@@ -56,22 +71,23 @@ def positive(name: str, x: jax.Array, hint: str = "") -> None:
     bad = ~(np.isfinite(values) & (values > 0))
     if bad.any():
         raise ValueError(
-            f"{name} must be finite and > 0, got {_first(values, bad)}" + (f"; {hint}" if hint else "")
+            f"{name} must be finite and > 0, got {_first(values, bad)}"
+            + (f"; {hint}" if hint else "")
         )
 
 
-def counts_and_mask(
-    counts: jax.Array, mask: Any, *, argument: str = "counts"
-) -> jax.Array | None:
+def counts_and_mask(counts: jax.Array, mask: Any, *, argument: str = "counts") -> jax.Array | None:
     """Check `counts [..., I, K, J]`; return `mask` as bool `[..., K, J]` or None."""
     if counts.ndim < 3:
         raise ValueError(
             f"{argument} must have shape [I, K, J] (classes, features, categories), "
             f"after any leading batch axes; got shape {counts.shape}"
         )
-    I, K, J = counts.shape[-3:]
-    if I < 1 or K < 1 or J < 1:
-        raise ValueError(f"{argument} needs at least one class, feature and category, got shape {counts.shape}")
+    K, J = counts.shape[-2:]
+    if 0 in counts.shape[-3:]:
+        raise ValueError(
+            f"{argument} needs at least one class, feature and category, got shape {counts.shape}"
+        )
     if mask is not None:
         mask = _bool_mask(mask, counts.shape[:-3], K, J)
     if is_concrete(counts) and counts.ndim == 3:
@@ -81,14 +97,17 @@ def counts_and_mask(
 
 def finite_counts(counts: jax.Array, mask: jax.Array | None, *, argument: str = "counts") -> None:
     """Raise if a real (unmasked) cell of one dataset is NaN or infinite."""
+    if not is_concrete(mask):
+        return
     values = np.asarray(counts)
     bad = ~np.isfinite(values)
-    if mask is not None and is_concrete(mask):
+    if mask is not None:
         bad &= np.asarray(mask)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"{argument} must be finite, got {values[where]} at index {where} (class, feature, category)"
+            f"{argument} must be finite, got {values[where]} at index {where} "
+            "(class, feature, category)"
         )
 
 
@@ -97,33 +116,34 @@ def true_counts(counts: jax.Array, mask: jax.Array | None) -> None:
 
     The message gives no count: these are the true ones.
     """
-    if not is_concrete(counts) or counts.ndim != 3:
+    if not is_concrete(counts) or not is_concrete(mask) or counts.ndim != 3:
         return
     values = np.asarray(counts, dtype=np.float64)
     if mask is not None:
         values = np.where(np.asarray(mask), values, 0.0)
     if (values < 0).any():
         raise ValueError(
-            "counts must be >= 0: fit_bayes takes true counts; for noisy ones use fit_naive, fit_vb or fit_exact"
+            "counts must be >= 0, got a negative one: fit_bayes takes true counts; "
+            "for noisy ones use fit_naive, fit_vb or fit_exact"
         )
     margins = values.sum(-1)
     if not np.allclose(margins, margins[:, :1], rtol=1e-5, atol=1e-6):
         raise ValueError(
-            "counts must have the same class totals in every feature's table (sum over categories); they disagree. "
-            "fit_bayes takes true counts; for noisy ones use fit_naive, fit_vb or fit_exact"
+            "counts must have the same class totals (sums over categories) in every feature's "
+            "table, got totals that disagree; fit_bayes takes true counts; "
+            "for noisy ones use fit_naive, fit_vb or fit_exact"
         )
 
 
 def n_records(n: Any, dtype: Any, batch: tuple[int, ...]) -> jax.Array:
     """`N` as a float array broadcast to the batch shape."""
-    if isinstance(n, bool) or (isinstance(n, str)):
+    if isinstance(n, bool):
         raise TypeError(f"n_records must be a number, got {n!r}")
     out = as_float_array("n_records", n, dtype)
-    if is_concrete(out):
-        values = np.asarray(out)
-        bad = ~(np.isfinite(values) & (values >= 0) & (values == np.floor(values)))
-        if bad.any() and not batch:
-            raise ValueError(f"n_records must be a whole number >= 0, got {_first(values, bad)}")
+    if is_concrete(out) and out.ndim == 0:
+        N = float(out)
+        if not (math.isfinite(N) and N >= 0 and N.is_integer()):
+            raise ValueError(f"n_records must be a whole number >= 0, got {N:g}")
     return broadcast_to_batch("n_records", out, batch)
 
 
@@ -133,7 +153,9 @@ def broadcast_to_batch(name: str, x: jax.Array, batch: tuple[int, ...]) -> jax.A
         return x
     if x.ndim == 0:
         return jnp.broadcast_to(x, batch)
-    raise ValueError(f"{name} must be a scalar or have the batch shape {batch}, got shape {x.shape}")
+    raise ValueError(
+        f"{name} must be a scalar or have the batch shape {batch}, got shape {x.shape}"
+    )
 
 
 def noise_parameter(name: str, x: jax.Array, batch: tuple[int, ...], n_features: int) -> jax.Array:
@@ -146,12 +168,14 @@ def noise_parameter(name: str, x: jax.Array, batch: tuple[int, ...], n_features:
     if x.shape == (n_features,):
         return jnp.broadcast_to(x, per_table)
     raise ValueError(
-        f"{name} must be a scalar, one value a table (shape {per_table}) or one a dataset (shape {batch}), "
-        f"got shape {x.shape}"
+        f"{name} must be a scalar, one value a table (shape {per_table}) "
+        f"or one a dataset (shape {batch}), got shape {x.shape}"
     )
 
 
-def concentration(name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None) -> None:
+def concentration(
+    name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None
+) -> None:
     """Raise unless a Dirichlet concentration has `shape` and is positive where it is real."""
     if x.shape != shape:
         raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
@@ -162,7 +186,9 @@ def concentration(name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Arr
     if mask is not None:
         bad &= np.asarray(mask)
     if bad.any():
-        raise ValueError(f"{name} must be finite and > 0 (a Dirichlet concentration), got {_first(values, bad)}")
+        raise ValueError(
+            f"{name} must be finite and > 0 (a Dirichlet concentration), got {_first(values, bad)}"
+        )
 
 
 def probabilities(
@@ -200,7 +226,9 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     if value not in allowed:
         near = difflib.get_close_matches(value, allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}"
+        )
     return value
 
 
@@ -214,7 +242,12 @@ def whole_number(name: str, value: Any, *, at_least: int = 0) -> int:
 
 
 def real_number(
-    name: str, value: Any, *, above: float = -math.inf, below: float = math.inf, allow_zero: bool = False
+    name: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    allow_zero: bool = False,
 ) -> float:
     """Raise unless `value` is a real number strictly inside (above, below), or 0 if allowed."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
@@ -230,19 +263,29 @@ def real_number(
 def n_categories(value: Any, name: str = "n_categories") -> tuple[int, ...]:
     """The number of categories of each feature, as a tuple of ints >= 1."""
     if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) == 0:
-        raise TypeError(f"{name} must be a non-empty sequence, one whole number a feature, got {value!r}")
+        raise TypeError(
+            f"{name} must be a non-empty sequence, one whole number a feature, got {value!r}"
+        )
     return tuple(whole_number(f"{name}[{k}]", _plain(v), at_least=1) for k, v in enumerate(value))
 
 
 def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
     """Records to predict: integer `[..., K]`, -1 for missing, below J_k otherwise."""
-    array = x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
+    try:
+        array = x if isinstance(x, jax.Array) else np.asarray(x)
+    except ValueError as error:  # lists of unequal lengths
+        raise TypeError(f"x must be an array of integer categories: {error}") from None
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"x must hold integer categories (-1 for missing), got dtype {array.dtype}")
+        raise TypeError(
+            f"x must hold integer categories (-1 for missing), got {_describe(x, array)}"
+        )
     if array.ndim < 1 or array.shape[-1] != n_features:
-        raise ValueError(f"x must have {n_features} features on its last axis, got shape {array.shape}")
+        raise ValueError(
+            f"x must have {n_features} features on its last axis, got shape {array.shape}"
+        )
     if is_concrete(array) and is_concrete(mask):
-        real = np.asarray(mask).reshape(-1, *np.shape(mask)[-2:])[0]
+        real = np.all(np.asarray(mask), axis=tuple(range(np.ndim(mask) - 2)), keepdims=True)
+        real = real.reshape(real.shape[-2:])  # of every dataset of a batch
         values = np.asarray(array)
         bad = (values < -1) | (values >= real.shape[-1])
         inside = np.where(bad | (values < 0), 0, values)
@@ -251,23 +294,31 @@ def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             allowed = np.flatnonzero(real[where[-1]]).tolist()
             raise ValueError(
-                f"x has category {values[where]} for feature {where[-1]}, whose categories are {allowed} "
-                "(-1 for missing)"
+                f"x must hold known categories, got {values[where]} at index {where}; "
+                f"feature {where[-1]} has categories {allowed}, and -1 means missing"
             )
-    return array
+    return jnp.asarray(array)
 
 
 def _bool_mask(mask: Any, batch: tuple[int, ...], K: int, J: int) -> jax.Array:
-    array = mask if isinstance(mask, jax.Array) else jnp.asarray(np.asarray(mask))
+    array = mask if isinstance(mask, jax.Array) else np.asarray(mask)
     if array.dtype != jnp.bool_:
-        raise TypeError(f"mask must be boolean (True marks a real cell), got dtype {array.dtype}")
-    if array.shape == (K, J):
-        array = jnp.broadcast_to(array, (*batch, K, J))
-    if array.shape != (*batch, K, J):
+        raise TypeError(
+            f"mask must be boolean (True marks a real cell), got {_describe(mask, array)}"
+        )
+    if array.shape not in ((K, J), (*batch, K, J)):
         raise ValueError(f"mask must have shape [K, J] = ({K}, {J}), got {array.shape}")
     if is_concrete(array) and not np.asarray(array).any(-1).all():
-        raise ValueError("mask must leave every feature at least one real category; a feature has none")
-    return array
+        empty = np.argwhere(~np.asarray(array).any(-1))[0, -1]
+        raise ValueError(
+            f"mask must leave every feature at least one real category; feature {empty} has none"
+        )
+    return jnp.broadcast_to(array, (*batch, K, J))
+
+
+def _describe(x: Any, array: Any) -> str:
+    """What the caller passed: a short value as it is, an array by its dtype."""
+    return f"dtype {array.dtype}" if hasattr(x, "dtype") or np.size(array) > 1 else repr(x)
 
 
 def _first(values: np.ndarray, bad: np.ndarray) -> str:
