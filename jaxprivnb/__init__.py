@@ -13,6 +13,8 @@ from jaxprivnb._version import __version__
 if TYPE_CHECKING:
     from jaxprivnb.baselines import fit_bayes as fit_bayes
     from jaxprivnb.baselines import fit_naive as fit_naive
+    from jaxprivnb.exact.fit import fit_exact as fit_exact
+    from jaxprivnb.many.fit import fit_many as fit_many
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
     from jaxprivnb.noise import Laplace as Laplace
@@ -34,6 +36,8 @@ _HOME = {
     "Status": "status",
     "VariationalPosterior": "variational.fit",
     "fit_bayes": "baselines",
+    "fit_exact": "exact.fit",
+    "fit_many": "many.fit",
     "fit_naive": "baselines",
     "fit_vb": "variational.fit",
     "simulate": "simulate",

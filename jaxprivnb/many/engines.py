@@ -1,0 +1,207 @@
+"""How each method is run on a segment of datasets: compiled once for a shape, then called often.
+
+An engine turns a segment (tables and prior with leading axis Q, of which the first `length` are real)
+into the method's posterior with leading axis Q. Variational fits take different numbers of
+iterations and go through refilled lanes; the others cost the same for every dataset and are mapped
+over lanes at a time.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxprivnb import validate
+from jaxprivnb.baselines import _fit_naive
+from jaxprivnb.exact import fit as exact_fit
+from jaxprivnb.exact import window
+from jaxprivnb.many import lanes as lanes_
+from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.variational import ascent
+from jaxprivnb.variational import fit as vb_fit
+from jaxprivnb.variational.ascent import Ascent, Limits, Method
+from jaxprivnb.variational.bound import Data
+from jaxprivnb.variational.starts import Theta, start_points
+
+
+class Work(NamedTuple):
+    """What was done on a segment, for measuring."""
+
+    useful: jax.Array
+    """Steps that the datasets needed, float32."""
+    executed: jax.Array
+    """Lane-steps executed, float32."""
+
+
+class Engine(Protocol):
+    """A method with its options; hashable, so that the compiled segment is keyed by it."""
+
+    def run(
+        self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
+    ) -> tuple[Any, Work]:
+        """Fit a segment; `index [Q]` is each dataset's place in the whole batch."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Naive:
+    """Noisy counts at face value."""
+
+    def run(
+        self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
+    ) -> tuple[Any, Work]:
+        """One pass over the segment."""
+        return _by_chunks(_fit_naive, tables, prior, lanes), _all_useful(length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """The exact posterior on windows planned for the whole batch."""
+
+    layout: window.Layout
+    tolerance: float
+
+    def run(
+        self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
+    ) -> tuple[Any, Work]:
+        """One pass over the segment, `lanes` datasets at a time."""
+        fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
+        return _by_chunks(fit, tables, prior, lanes), _all_useful(length)
+
+
+class _VbItem(NamedTuple):
+    """One ascent: a dataset and a start."""
+
+    tables: NoisyTables
+    prior: Prior
+    theta: Theta
+
+
+class _VbEnd(NamedTuple):
+    """What is kept of an ascent."""
+
+    posterior: vb_fit.VariationalPosterior
+    usable: jax.Array
+    """The bound, or -inf if the ascent broke down."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variational:
+    """Coordinate ascent through refilled lanes, one item a dataset and start."""
+
+    method: Method
+    start: str
+    n_starts: int
+    tol: float
+    max_iterations: int
+    seed: Any
+    """Words of the random key as a tuple, or None."""
+
+    def run(
+        self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
+    ) -> tuple[Any, Work]:
+        """The segment's ascents as a queue, then the best start of each dataset."""
+        Q, S = index.shape[0], self.n_starts
+        limits = Limits(
+            jnp.asarray(self.tol, tables.counts.dtype), jnp.asarray(self.max_iterations, jnp.int32)
+        )
+        theta = jax.vmap(self._starts)(tables, index)  # [Q, S, ...]
+        again = lambda x: jnp.repeat(x, S, axis=0) if S > 1 else x  # noqa: E731
+        queue = _VbItem(
+            jax.tree.map(again, tables),
+            jax.tree.map(again, prior),
+            jax.tree.map(lambda x: x.reshape(Q * S, *x.shape[2:]), theta),
+        )
+
+        def data(item: _VbItem) -> Data:
+            return Data.of(item.tables, item.prior)
+
+        def finish(item: _VbItem, at: Ascent) -> _VbEnd:
+            end = vb_fit.posterior(item.tables, item.prior, data(item), at, limits, at.elbo[None])
+            return _VbEnd(end, jnp.where(at.finite, at.elbo, -jnp.inf))
+
+        job = lanes_.Job(
+            begin=lambda item: ascent.begin(data(item), item.theta, self.method),
+            step=lambda item, at: ascent.step(data(item), at, self.method),
+            unfinished=lambda item, at: ascent.unfinished(data(item), at, limits),
+            finish=finish,
+        )
+        harvest = lanes_.run(queue, length * S, job, lanes, self.max_iterations + 1)
+        work = Work(
+            jnp.sum(harvest.steps).astype(jnp.float32), harvest.executed.astype(jnp.float32)
+        )
+        if S == 1:
+            return harvest.results.posterior, work
+        ends = jax.tree.map(lambda x: x.reshape(Q, S, *x.shape[1:]), harvest.results)
+        best = jnp.argmax(ends.usable, axis=1)
+        chosen = jax.vmap(lambda end, s: jax.tree.map(lambda x: x[s], end))(ends.posterior, best)
+        every = dataclasses.replace(chosen, elbo_starts=ends.posterior.elbo)
+        return every, work
+
+    def _starts(self, tables: NoisyTables, index: jax.Array) -> Theta:
+        key = None
+        if self.seed is not None:
+            words, impl = self.seed
+            key = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32), impl=impl)
+            key = jax.random.fold_in(key, index)
+        return start_points(tables, self.start, self.n_starts, key)
+
+
+def vb_engine(
+    tables: NoisyTables,
+    *,
+    solver: Any = "kkt",
+    bound: str = "mixture",
+    accelerate: bool = True,
+    start: str = "naive",
+    n_starts: int = 1,
+    key: jax.Array | None = None,
+    tol: float | None = None,
+    max_iterations: int = 3000,
+) -> Variational:
+    """Options of `fit_vb`, checked and made hashable."""
+    method = vb_fit.resolve_method(tables.noise, solver=solver, bound=bound, accelerate=accelerate)
+    limits = vb_fit.resolve_limits(tables.counts.dtype, tol, max_iterations)
+    validate.choice("start", start, ("naive", "uniform", "random"))
+    n_starts = validate.whole_number("n_starts", n_starts, at_least=1)
+    seed = None
+    if key is not None:
+        impl = str(jax.random.key_impl(key))
+        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        seed = (tuple(int(w) for w in data.ravel()), impl)
+    elif n_starts > 1 or start == "random":
+        raise TypeError("random starts need a key: pass key=jax.random.key(...)")
+    return Variational(method, start, n_starts, float(limits.tol), max_iterations, seed)
+
+
+def exact_engine(
+    tables: NoisyTables, *, tolerance: float | None = None, max_records: int | None = None
+) -> Exact:
+    """Options of `fit_exact`, and the windows that suit the whole batch."""
+    layout = window.plan(tables, max_records=max_records)
+    return Exact(layout, exact_fit.resolve_tolerance(tolerance, tables.counts.dtype))
+
+
+def naive_engine(tables: NoisyTables) -> Naive:
+    """No options."""
+    return Naive()
+
+
+ENGINES = {"vb": vb_engine, "exact": exact_engine, "naive": naive_engine}
+"""Makers of engines by method name; each takes the whole batch and the method's options."""
+
+
+def _by_chunks(fit: Any, tables: NoisyTables, prior: Prior, lanes: int) -> Any:
+    """vmap `fit` over `lanes` datasets at a time, in order."""
+    Q = tables.counts.shape[0]
+    split = lambda x: x.reshape(Q // lanes, lanes, *x.shape[1:])  # noqa: E731
+    join = lambda x: x.reshape(Q, *x.shape[2:])  # noqa: E731
+    chunks = jax.tree.map(split, (tables, prior))
+    return jax.tree.map(join, lax.map(lambda chunk: jax.vmap(fit)(*chunk), chunks))
+
+
+def _all_useful(length: jax.Array) -> Work:
+    n = length.astype(jnp.float32)
+    return Work(n, n)
