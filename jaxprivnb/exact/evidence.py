@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp
 
-from jaxprivnb.exact.convolve import align, convolve, log_convolve, slide
+from jaxprivnb.exact.convolve import align, convolve, log_convolve, log_slide, slide
 from jaxprivnb.exact.weights import log_noise, log_rising, log_rising_window
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
@@ -90,8 +90,6 @@ def join(
         return convolve(left, right, length), floor
     reach = align(right, shift - (S - 1), length + S - 1, zero(layout))
     if layout.log_space:
-        from jaxprivnb.exact.convolve import log_slide
-
         return over_rows(log_slide)(left, reach), floor
     return slide(left, reach), floor
 

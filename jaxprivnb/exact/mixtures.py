@@ -14,18 +14,23 @@ so the CDF is one incomplete beta and a sum of such terms weighted by the cumula
 summation). Every sum is of non-negative terms.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import betainc, gammaln
+from jax.scipy.special import betainc, expit, gammaln, logit, ndtri
 
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.outside import Outside, outside, reversed_last
 from jaxprivnb.exact.window import Layout, Placement
-from jaxprivnb.quantiles import invert_cdf
 from jaxprivnb.tables import NoisyTables, Prior
+
+_MAX_STEPS = 100
+"""Bisection alone reaches rounding from the widest bracket in fewer steps."""
+_PATIENCE = 12
+"""Newton steps before bisection takes turns."""
 
 
 class Mixture(NamedTuple):
@@ -156,8 +161,10 @@ class _Terms(NamedTuple):
 def _terms(mixture: Mixture) -> _Terms:
     dtype = mixture.weight.dtype
     t = jnp.arange(mixture.weight.shape[-1], dtype=jnp.int32)
-    exists = (t <= mixture.last[..., None]) & mixture.proper[..., None]
-    alpha = jnp.where(exists, mixture.first[..., None] + t.astype(dtype), 1)
+    alpha = mixture.first[..., None] + t.astype(dtype)
+    # A mixture read backwards may begin below a count of 0, with weights of 0.
+    exists = (t <= mixture.last[..., None]) & (alpha > 0) & mixture.proper[..., None]
+    alpha = jnp.where(exists, alpha, 1)
     beta = jnp.where(exists, mixture.total[..., None] - alpha, 1)
     upper, lower, rest = gammaln(jnp.stack([alpha + beta, alpha + 1, beta]))
     coefficient = upper - lower - rest
@@ -190,25 +197,70 @@ def cdf_pdf(mixture: Mixture, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(mixture.proper, cdf, step), jnp.where(mixture.proper & inside, pdf, 0)
 
 
-def quantiles(mixture: Mixture, q: jax.Array, start: jax.Array) -> jax.Array:
-    """The q-quantiles for levels q `[Q]`, by safeguarded Newton on the CDF: `[Q, ...]`.
+class _Search(NamedTuple):
+    """Safeguarded Newton in u = logit(x), one for each parameter and level."""
+
+    u: jax.Array
+    """Where F is evaluated next."""
+    low: jax.Array
+    high: jax.Array
+    """F(expit(low)) < q <= F(expit(high)), or the ends of what floating point resolves."""
+    moving: jax.Array
+    """bool: not yet at a root."""
+    taken: jax.Array
+    """Steps so far, int32 scalar."""
+
+
+def quantiles(mixture: Mixture, q: jax.Array, mean: jax.Array, sd: jax.Array) -> jax.Array:
+    """The q-quantiles for levels q `[Q]`: `[Q, ...]`.
+
+    Newton's method solves logit F(x) = logit q in logit x, in which mixtures of Betas are close to
+    straight lines, from a normal guess; it stays in a bracket and gives way to bisection.
 
     Args:
         mixture: of parameters `[...]`.
         q: levels in (0, 1).
-        start: first guesses, `[...]`; means will do.
+        mean: of the parameters, `[...]`.
+        sd: of the parameters, `[...]`.
     """
     terms = _terms(mixture)
-    level = jnp.broadcast_to(q.reshape(-1, *(1,) * start.ndim), (q.shape[0], *start.shape))
-    guess = jnp.broadcast_to(jnp.where(mixture.proper, start, 0.5), level.shape)
+    info = jnp.finfo(q.dtype)
+    level = jnp.broadcast_to(q.reshape(-1, *(1,) * mean.ndim), (q.shape[0], *mean.shape))
+    logit_level = logit(level)
+    centre = jnp.clip(jnp.where(mixture.proper, mean, 0.5), info.tiny, 1 - info.epsneg)
+    slope = jnp.maximum(centre * (1 - centre), info.tiny)
+    guess = logit(centre) + ndtri(level) * jnp.minimum(sd / slope, 4)
+    reach = jnp.full_like(level, -math.log(float(info.tiny)))
+    anywhere = jnp.ones_like(level, bool) & mixture.proper
 
-    def at(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        inside = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
-        cdf, pdf = _cdf_pdf(mixture, terms, inside)
-        # A parameter without a density is handed a root that is found at once.
-        return jnp.where(mixture.proper, cdf, x), jnp.where(mixture.proper, pdf, 1)
+    def unfinished(s: _Search) -> jax.Array:
+        return jnp.any(s.moving) & (s.taken < _MAX_STEPS)
 
-    found = invert_cdf(at, level, guess)
+    def move(s: _Search) -> _Search:
+        x = jnp.clip(expit(s.u), info.tiny, 1 - info.epsneg)
+        cdf, pdf = _cdf_pdf(mixture, terms, x)
+        low, high = jnp.where(cdf < level, s.u, s.low), jnp.where(cdf < level, s.high, s.u)
+        inner = jnp.clip(cdf, info.tiny, 1 - info.epsneg)
+        rate = pdf * x * (1 - x) / (inner * (1 - inner))
+        step = (logit_level - logit(inner)) / jnp.where(rate > 0, rate, 1)
+        newton = s.u + step
+        # Newton may not leave the bracket; should it dawdle, every other step bisects.
+        trusted = (rate > 0) & (newton > low) & (newton < high)
+        trusted &= (s.taken < _PATIENCE) | (s.taken % 2 == 0)
+        u = jnp.where(trusted, newton, 0.5 * (low + high))
+        # Done when F is at q, or u at the root, to rounding; a NaN is not worth pursuing.
+        done = jnp.abs(cdf - level) <= 8 * info.eps * level
+        done |= trusted & (jnp.abs(step) <= 4 * info.eps * (1 + jnp.abs(s.u)))
+        done |= (high - low <= 4 * info.eps) | ~jnp.isfinite(cdf)
+        # Whoever is done stays where it is, so that a neighbour's search cannot change it.
+        moving = s.moving & ~done
+        keep = lambda new, old: jnp.where(moving, new, old)  # noqa: E731
+        return _Search(keep(u, s.u), keep(low, s.low), keep(high, s.high), moving, s.taken + 1)
+
+    start = _Search(
+        jnp.clip(guess, -reach, reach), -reach, reach, anywhere, jnp.zeros((), jnp.int32)
+    )
+    found = expit(lax.while_loop(unfinished, move, start).u)
     return jnp.where(mixture.proper, found, mixture.certain.astype(found.dtype))
 
 
