@@ -108,7 +108,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how to run")
     group.add_argument("--engine", choices=("local", "dask"), default="local")
     group.add_argument(
-        "--workers", type=_count, help="Dask worker processes to start here (default: one a core)"
+        "--workers",
+        type=_count,
+        help="threads, or Dask processes to start here (default: one a core)",
     )
     group.add_argument("--address", help="of a Dask scheduler that runs already")
     group.add_argument("--seed", type=int, help="instead of the study's own")

@@ -142,6 +142,36 @@ def test_non_private_rows_are_calibrated_and_share_data_across_epsilon(table):
     assert abs(cover.mean() - 0.95) < 5 * by_parameter.std(ddof=1) / 7**0.5
 
 
+def test_skipped_intervals_are_blank_and_nothing_else_changes(table):
+    found = rows(dataclasses.replace(SPEC, interval_every=3))
+    kept = table["replicate"] % 3 == 0
+    for name, column in table.items():
+        if name.startswith(("coverage", "width")):
+            np.testing.assert_array_equal(found[name], np.where(kept, column, np.nan))
+        else:
+            np.testing.assert_array_equal(found[name], column)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (available("vb") and available("exact")), reason="not installed")
+def test_every_method_side_by_side():
+    """The bound is below the evidence; exact covers at its level and has the least error."""
+    text = TEXT.replace("[methods.naive]", "[methods.naive]\n[methods.vb]\n[methods.exact]")
+    text = text.replace("parameters = 7\ndatasets = 5\nnoise_draws = 4", "parameters = 1024")
+    spec = dataclasses.replace(parse_spec(text), chunk_size=512)
+    found = rows(spec)
+    naive, vb, exact, bayes = (found["method"] == m for m in range(4))
+    assert (found["status"] == 0).all()
+    assert (found["log_evidence"][vb] <= found["log_evidence"][exact] + 1e-9).all()
+    assert (found["iterations"][vb] >= 1).all()
+    for what in ("feature", "class"):
+        se = found[f"se_{what}"]
+        assert se[bayes].mean() < se[exact].mean() < min(se[naive].mean(), se[vb].mean())
+        for level in (0.5, 0.95):
+            cover = found[f"coverage_{what}_{100 * level:g}"][exact]
+            assert abs(cover.mean() - level) < 5 * cover.std() / cover.size**0.5
+
+
 def test_ragged_features_and_other_noises():
     text = TEXT.replace(
         "n_features = 3", 'n_categories = [[1, 2, 4]]\nnoise = ["geometric", "gaussian"]'

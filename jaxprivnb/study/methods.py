@@ -22,8 +22,19 @@ from jaxprivnb.tables import NoisyTables, Prior
 BATCH = 128
 """Lanes a batch: enough to fill vector units, few enough that one slow fit keeps few waiting."""
 
-_HOME = {"naive": "baselines", "bayes": "baselines", "vb": "variational", "exact": "exact"}
+_HOME = {
+    "naive": "baselines",
+    "bayes": "baselines",
+    "vb": "variational.fit",
+    "exact": "exact.fit",
+}
 """The module that has `fit_<method>`."""
+
+_WHOLE_UP_TO = 1024
+"""Largest N for which the exact fit computes all counts."""
+_SMALLEST = 128
+"""Smaller N share the program of this one: compiling another would cost more than it saves."""
+_COMPILED: dict[Any, Callable[..., Posterior]] = {}
 
 
 def available(method: str) -> bool:
@@ -65,22 +76,25 @@ def check_methods(spec: Spec) -> None:
             raise spec.error(key, f"is refused by {method.method}: {error}") from error
 
 
-def fit_methods(method: Method, simulation: Simulation, prior: Prior) -> Posterior:
-    """Fit one method to every replicate of a batch; `prior` is shared by them."""
+def fit_batch(method: Method, simulation: Simulation, prior: Prior, n_records: int) -> Posterior:
+    """Fit one method to every lane of a batch; `prior` is shared by them."""
     options = dict(method.options)
     if method.method == "bayes":
-        return _batched("bayes", ())(simulation.counts, prior, simulation.tables.mask)
-    return _batched(method.method, tuple(sorted(options.items())))(simulation.tables, prior)
+        return _compiled("bayes", options)(simulation.counts, prior, simulation.tables.mask)
+    if method.method == "exact":
+        if n_records > _WHOLE_UP_TO:  # windows planned for the batch, so not under jit
+            fit = partial(fit_function("exact"), **options)
+            return jax.vmap(fit, in_axes=(0, None))(simulation.tables, prior)
+        # All counts up to a round number: cells of similar N then share a program.
+        options.setdefault("max_records", max(_SMALLEST, 1 << (n_records - 1).bit_length()))
+    return _compiled(method.method, options)(simulation.tables, prior)
 
 
-_COMPILED: dict[Any, Callable[..., Posterior]] = {}
-
-
-def _batched(method: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Posterior]:
+def _compiled(method: str, options: dict[str, Any]) -> Callable[..., Posterior]:
     """The jitted, vmapped fit; made once, so that it is compiled once for each shape."""
-    key = (method, options)
+    key = (method, tuple(sorted(options.items())))
     if key not in _COMPILED:
-        fit = fit_function(method)
         shared = (0, None, 0) if method == "bayes" else (0, None)  # data, prior, mask
-        _COMPILED[key] = jax.jit(jax.vmap(partial(fit, **dict(options)), in_axes=shared))
+        fit = partial(fit_function(method), **options)
+        _COMPILED[key] = jax.jit(jax.vmap(fit, in_axes=shared))
     return _COMPILED[key]

@@ -14,7 +14,7 @@ from jaxprivnb.noise import Gaussian, Geometric, Laplace, Noise
 from jaxprivnb.posterior import DirichletPosterior, Posterior
 from jaxprivnb.simulate import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, replicate_id
-from jaxprivnb.study.methods import BATCH, fit_methods
+from jaxprivnb.study.methods import BATCH, fit_batch
 from jaxprivnb.study.spec import Cell, Spec
 from jaxprivnb.tables import Prior
 
@@ -27,24 +27,25 @@ def compute_chunk(spec: Spec, chunk: Chunk) -> Columns:
 
     Works in the spec's dtype whatever the caller's JAX configuration, and leaves that alone.
     """
+    # Replicates that are asked for intervals go first, so that they share batches.
+    asked = np.arange(chunk.start, chunk.stop)
+    asked = asked[np.argsort(asked % spec.interval_every != 0, kind="stable")]
     with jax.enable_x64(spec.dtype == "float64"):
         batches = [
-            _compute_batch(spec, chunk, start) for start in range(chunk.start, chunk.stop, BATCH)
+            _compute_batch(spec, chunk.cell, asked[start : start + BATCH])
+            for start in range(0, chunk.size, BATCH)
         ]
-    tables = [_merge([batch[method] for batch in batches]) for method in range(len(spec.methods))]
-    return _merge(tables)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    order = np.lexsort((rows["replicate"], rows["method"]))
+    return {name: column[order] for name, column in rows.items()}
 
 
-def _compute_batch(spec: Spec, chunk: Chunk, start: int) -> list[Columns]:
-    """Rows of at most `BATCH` replicates, one `Columns` a method."""
-    cell = spec.cells[chunk.cell]
-    size = min(BATCH, chunk.stop - start)
+def _compute_batch(spec: Spec, number: int, replicates: np.ndarray) -> Columns:
+    """Rows of at most `BATCH` replicates of a cell."""
+    cell = spec.cells[number]
     # Lanes beyond the last replicate repeat it, so that every batch runs the same program.
-    r = np.minimum(np.arange(start, start + BATCH), start + size - 1)
-    ids = [
-        np.array(column, np.int32)
-        for column in zip(*(replicate_id(spec, int(x)) for x in r), strict=True)
-    ]
+    lanes = np.concatenate([replicates, np.repeat(replicates[-1:], BATCH - replicates.size)])
+    ids = np.array([replicate_id(spec, int(r)) for r in lanes], np.int32).T
     dtype = jnp.dtype(spec.dtype)
     I, K, J = cell.n_classes, cell.n_features, max(cell.n_categories)
     prior = Prior(jnp.full((I,), cell.prior, dtype), jnp.full((I, K, J), cell.prior, dtype))
@@ -58,19 +59,20 @@ def _compute_batch(spec: Spec, chunk: Chunk, start: int) -> list[Columns]:
         prior=prior,
         dtype=dtype,
     )
-    rows = []
+    size = replicates.size
+    parts = []
     for label, method in enumerate(spec.methods):
-        scores = score(spec, fit_methods(method, simulation, prior), simulation, size)
-        first: Columns = {
-            "cell": np.full(size, chunk.cell, np.int32),
+        names: Columns = {
+            "cell": np.full(size, number, np.int32),
             "method": np.full(size, label, np.int16),
-            "replicate": r[:size].astype(np.int32),
+            "replicate": replicates.astype(np.int32),
             "parameter": ids[0][:size],
             "dataset": ids[1][:size],
             "noise_draw": ids[2][:size],
         }
-        rows.append(first | scores)
-    return rows
+        posterior = fit_batch(method, simulation, prior, cell.n_records)
+        parts.append(names | score(spec, posterior, simulation, replicates))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def cell_key(spec: Spec, cell: Cell) -> jax.Array:
@@ -90,13 +92,14 @@ def cell_noise(cell: Cell) -> Noise:
     return kind.from_budget(epsilon_per_table=epsilon)
 
 
-def score(spec: Spec, posterior: Posterior, truth: Simulation, size: int) -> Columns:
-    """What a row says of a fit; the first `size` replicates of the batch.
+def score(spec: Spec, posterior: Posterior, truth: Simulation, replicates: np.ndarray) -> Columns:
+    """What a row says of a fit; the first lanes of the batch are the replicates named.
 
     Squared error is the mean over real cells of (posterior mean - truth)^2. Coverage at level L is
     the share of real cells whose equal-tailed interval has the truth in it, read off the posterior
-    CDF F at the truth: (1 - L)/2 <= F <= (1 + L)/2.
+    CDF F at the truth: |F - 1/2| <= L/2. Replicates that `interval_every` skips get nan.
     """
+    size = replicates.size
     real = np.broadcast_to(np.asarray(posterior.mask)[:, None], posterior.feature_mean.shape)
     real = real[:size].reshape(size, -1)
     flat = lambda x: np.asarray(x, np.float64)[:size].reshape(size, -1)  # noqa: E731
@@ -107,15 +110,21 @@ def score(spec: Spec, posterior: Posterior, truth: Simulation, size: int) -> Col
         "se_feature": over_feature((flat(posterior.feature_mean) - flat(truth.feature_probs)) ** 2),
         "se_class": over_class((flat(posterior.class_mean) - flat(truth.class_probs)) ** 2),
     }
-    cdf_feature, cdf_class = (flat(x) for x in _cdf(posterior, truth))
+    wanted = replicates % spec.interval_every == 0
+    if wanted.any():
+        found = [flat(x) for x in intervals(posterior, truth, spec.width_level)]
+    else:
+        found = [
+            np.full(flat(x).shape, np.nan) for x in (truth.feature_probs, truth.class_probs) * 2
+        ]
+    F_feature, F_class, width_feature, width_class = found
+    keep = lambda x: np.where(wanted, x, np.nan)  # noqa: E731
     for level in spec.levels:
-        tail = (1 - level) / 2
-        inside = lambda F, t=tail: ((t <= F) & (1 - t >= F)).astype(np.float64)  # noqa: E731
-        out[coverage_name("feature", level)] = over_feature(inside(cdf_feature))
-        out[coverage_name("class", level)] = over_class(inside(cdf_class))
-    width_feature, width_class = (flat(x) for x in _width(posterior, spec.width_level))
-    out["width_feature"] = over_feature(width_feature)
-    out["width_class"] = over_class(width_class)
+        inside = lambda F, L=level: np.abs(F - 0.5) <= L / 2  # noqa: E731
+        out[coverage_name("feature", level)] = keep(over_feature(inside(F_feature)))
+        out[coverage_name("class", level)] = keep(over_class(inside(F_class)))
+    out["width_feature"] = keep(over_feature(width_feature))
+    out["width_class"] = keep(over_class(width_class))
 
     bound = getattr(posterior, "log_evidence", getattr(posterior, "elbo", None))
     out["log_evidence"] = _optional(bound, size)
@@ -130,24 +139,23 @@ def coverage_name(what: str, level: float) -> str:
     return f"coverage_{what}_{100 * level:g}"
 
 
-def _cdf(posterior: Posterior, truth: Simulation) -> tuple[Any, Any]:
-    """(F of P(X|Y), F of P(Y)) at the true values."""
+def intervals(posterior: Posterior, truth: Simulation, level: float) -> tuple[Any, Any, Any, Any]:
+    """Of every lane: (CDF of P(X|Y) at the truth, CDF of P(Y), interval widths of both)."""
     if isinstance(posterior, DirichletPosterior):
         return (
             _beta_cdf(posterior.feature_alpha, truth.feature_probs),
             _beta_cdf(posterior.class_alpha, truth.class_probs),
+            _beta_width(posterior.feature_alpha, level),
+            _beta_width(posterior.class_alpha, level),
         )
-    return posterior.feature_cdf(truth.feature_probs), posterior.class_cdf(truth.class_probs)
-
-
-def _width(posterior: Posterior, level: float) -> tuple[Any, Any]:
-    """Widths of the equal-tailed intervals of P(X|Y) and of P(Y)."""
-    if isinstance(posterior, DirichletPosterior):
-        alphas = posterior.feature_alpha, posterior.class_alpha
-        return _beta_width(alphas[0], level), _beta_width(alphas[1], level)
     feature_low, feature_high = posterior.feature_interval(level)
     class_low, class_high = posterior.class_interval(level)
-    return feature_high - feature_low, class_high - class_low
+    return (
+        posterior.feature_cdf(truth.feature_probs),
+        posterior.class_cdf(truth.class_probs),
+        feature_high - feature_low,
+        class_high - class_low,
+    )
 
 
 # Dirichlet marginals are scored on the host: scipy inverts the incomplete beta function hundreds of
@@ -184,7 +192,3 @@ def _row_mean(x: np.ndarray, real: np.ndarray) -> np.ndarray:
 def _optional(x: Any, size: int) -> np.ndarray:
     """A float column; nan where the method has no such number."""
     return np.full(size, np.nan) if x is None else np.asarray(x, np.float64)[:size]
-
-
-def _merge(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -7,6 +7,7 @@ replicate           number within the cell; parameter, dataset, noise_draw name 
 se_*                squared error of the posterior mean, averaged over P(X|Y)'s or P(Y)'s cells
 coverage_*_L        share of those cells whose L% interval has the truth in it
 width_*             mean width of their intervals at the spec's width_level
+                    (coverage and width are null where the spec's interval_every skips a replicate)
 log_evidence        log P(m) (exact) or its lower bound (variational); null for others
 iterations, max_decrease   of the variational fit; null for others
 status              0 is success; see `jaxprivnb.Status`
@@ -60,10 +61,5 @@ def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
     for name, column in columns.items():
         if name not in ("cell", "method"):
             missing = np.isnan(column) if column.dtype.kind == "f" else None
-            nullable = missing is not None and name in (
-                "log_evidence",
-                "iterations",
-                "max_decrease",
-            )
-            out[name] = pa.array(column, mask=missing if nullable else None)
+            out[name] = pa.array(column, mask=None if name.startswith("se_") else missing)
     return pa.table(out)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import NamedTuple
 
 from jaxprivnb.study.chunks import Chunk, all_chunks, chunk
@@ -55,7 +56,7 @@ def run_study(
         overwrite: delete the study that is in `out` first.
         display: "auto" for a live display on a terminal and log lines elsewhere, "quiet" or
             None for nothing, or a `Display`.
-        workers: Dask worker processes to start on this machine; one a core if None.
+        workers: threads, or Dask worker processes to start on this machine; one a core if None.
         address: of a Dask scheduler that runs already, instead of starting workers.
     """
     if engine not in ENGINES:
@@ -71,7 +72,7 @@ def run_study(
     shown = choose_display(display)
     started = time.monotonic()
     if engine == "local":
-        stream = local_engine(spec, store, pending)
+        stream = local_engine(spec, store, pending, workers=workers)
     else:
         from jaxprivnb.study.cluster import dask_engine
 
@@ -98,10 +99,29 @@ def run_study(
     )
 
 
-def local_engine(spec: Spec, store: Store, pending: list[Chunk]) -> Generator[Finished]:
-    """One chunk after the other, in this process."""
-    for piece in pending:
-        yield compute_and_store(spec, store, piece)
+def local_engine(
+    spec: Spec, store: Store, pending: list[Chunk], *, workers: int | None = None
+) -> Generator[Finished]:
+    """Threads of this process, one a core: fits of small tables leave most of a machine idle.
+
+    Chunks that are under way when the run is stopped are finished and stored; waiting ones are not
+    begun.
+    """
+    pool = ThreadPoolExecutor(workers or _cores(), thread_name_prefix="study")
+    try:
+        # Neighbours in the queue differ in shape or N, so their programs compile side by side.
+        queue = sorted(pending, key=lambda c: (c.start, spec.cells[c.cell].epsilon_per_table))
+        futures = [pool.submit(compute_and_store, spec, store, piece) for piece in queue]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def compute_and_store(spec: Spec, store: Store, piece: Chunk) -> Finished:

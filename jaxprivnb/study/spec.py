@@ -132,6 +132,8 @@ class Spec:
     """Where coverage is computed."""
     width_level: float = 0.95
     """The level of the intervals whose width is reported."""
+    interval_every: int = 1
+    """Coverage and width are computed for replicates whose number is a multiple of this."""
     dtype: str = "float64"
     chunk_size: int = 512
     """Replicates in one part of the results: what a kill can cost."""
@@ -222,7 +224,7 @@ class _Reader:
 
     def spec(self, document: dict[str, Any]) -> Spec:
         """Check the document, outermost first."""
-        known = ("name", "seed", "dtype", "levels", "width_level", "chunk_size")
+        known = ("name", "seed", "dtype", "levels", "width_level", "interval_every", "chunk_size")
         self.only(document, (), (*known, "grid", "replicates", "methods"))
         for table in ("grid", "replicates", "methods"):
             if not isinstance(document.get(table), dict):
@@ -239,6 +241,7 @@ class _Reader:
             methods=self.methods(document["methods"]),
             levels=levels,
             width_level=self.value(document, ("width_level",), _inside_unit, 0.95),
+            interval_every=self.value(document, ("interval_every",), _at_least(1), 1),
             dtype=self.value(document, ("dtype",), _one_of(DTYPES), "float64"),
             chunk_size=self.value(document, ("chunk_size",), _at_least(1), 512),
             source=self.text,
