@@ -1,11 +1,12 @@
 """Brute force: posteriors by listing every integer table, in plain NumPy and float64.
 
 Nothing here uses the convolutions of the package: each table of counts is enumerated and weighed by
-its Dirichlet-multinomial probability and the density of the noise. Tiny sizes only.
+its Dirichlet-multinomial probability and the density of the noise. Tiny sizes only; for larger ones
+`log_space_posterior`, at the end, sums over counts slowly and in logs.
 
-Arguments shared by all functions: `counts` m `[I, K, J]`; `n_records` N; `noise_log_prob`, a function
-of an array of differences m - n of shape `[..., I, K, J]`; `prior_class` `[I]`; `prior_feature`
-`[I, K, J]`; `mask` bool `[K, J]` or None.
+Arguments shared by all functions: `counts` m `[I, K, J]`; `n_records` N; `noise_log_prob`, a
+function of an array of differences m - n of shape `[..., I, K, J]`; `prior_class` `[I]`;
+`prior_feature` `[I, K, J]`; `mask` bool `[K, J]` or None.
 """
 
 import itertools
@@ -130,8 +131,9 @@ def _betas(posterior: Enumeration):
 def _moments(alpha, beta, probability):
     total = alpha + beta
     mean = np.tensordot(probability, alpha / total, 1)
-    square = np.tensordot(probability, alpha * (alpha + 1) / (total * (total + 1)), 1)
-    return mean, np.sqrt(np.maximum(square - mean**2, 0))
+    p = alpha / total
+    within = p * np.maximum(1 - p, 0) / (total + 1)
+    return mean, np.sqrt(np.tensordot(probability, within + np.square(p - mean), 1))
 
 
 def class_moments(posterior: Enumeration):
@@ -176,3 +178,72 @@ def predict_proba(posterior: Enumeration, x):
             joint = joint * p[:, :, k, category]
     joint = posterior.probability @ joint
     return joint / joint.sum()
+
+
+class SlowPosterior(NamedTuple):
+    """What `log_space_posterior` returns."""
+
+    log_evidence: float
+    class_count_pmf: np.ndarray
+    """`[I, N + 1]`."""
+    class_mean: np.ndarray
+    feature_mean: np.ndarray
+
+
+def log_convolve(u, v):
+    """log of the convolution of exp(u) and exp(v), both `[N + 1]`, cut to N + 1 entries."""
+    n = len(u)
+    table = np.full((n, n), -np.inf)
+    for row in range(n):
+        table[row, : row + 1] = u[: row + 1] + v[row::-1]
+    return logsumexp(table, axis=1)
+
+
+def log_space_posterior(
+    counts, n_records, noise_log_prob, prior_class, prior_feature, mask=None
+) -> SlowPosterior:
+    """Evidence and means by sums over counts, each in log space: slow, and nothing underflows."""
+    counts = np.asarray(counts, np.float64)
+    I, K, J = counts.shape
+    N = int(n_records)
+    mask = np.ones((K, J), bool) if mask is None else np.asarray(mask)
+    a, alpha = np.asarray(prior_class, np.float64), np.asarray(prior_feature, np.float64)
+    n = np.arange(N + 1.0)
+    rising = lambda c: gammaln(n + c) - gammaln(n + 1) - gammaln(c)  # noqa: E731
+    residual = np.asarray(noise_log_prob(counts[None] - n[:, None, None, None]))
+    log_h = np.empty((I, N + 1))
+    conditional = np.zeros((I, K, J, N + 1))
+    for i in range(I):
+        log_h[i] = rising(a[i])
+        for k in range(K):
+            cells = np.flatnonzero(mask[k])
+            w = [rising(alpha[i, k, j]) + residual[:, i, k, j] for j in cells]
+            unit = np.where(n == 0, 0.0, -np.inf)
+            before, after = [unit], [unit]
+            for j in range(len(cells)):
+                before.append(log_convolve(before[-1], w[j]))
+                after.append(log_convolve(after[-1], w[len(cells) - 1 - j]))
+            c, A = before[-1], alpha[i, k, cells].sum()
+            log_h[i] += c - rising(A)
+            with np.errstate(divide="ignore"):
+                log_n = np.log(n)
+            for j, cell in enumerate(cells):
+                others = log_convolve(before[j], after[len(cells) - 1 - j])
+                mean_count = np.exp(log_convolve(w[j] + log_n, others) - c)
+                conditional[i, k, cell] = (mean_count + alpha[i, k, cell]) / (n + A)
+    unit = np.where(n == 0, 0.0, -np.inf)
+    log_pmf = np.empty((I, N + 1))
+    for i in range(I):
+        rest = unit
+        for other in range(I):
+            if other != i:
+                rest = log_convolve(rest, log_h[other])
+        log_pmf[i] = log_h[i] + rest[::-1]
+    total = logsumexp(log_pmf[0])
+    pmf = np.exp(log_pmf - total)
+    return SlowPosterior(
+        float(total - rising(a.sum())[-1]),
+        pmf,
+        (pmf * (n + a[:, None])).sum(-1) / (N + a.sum()),
+        np.einsum("in,ikjn->ikj", pmf, conditional),
+    )

@@ -123,9 +123,7 @@ def _log_slide_forward(u: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax
     return out, (u, x, out)
 
 
-def _log_slide_reverse(
-    saved: tuple[jax.Array, ...], ct: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _log_slide_reverse(saved: tuple[jax.Array, ...], ct: jax.Array) -> tuple[jax.Array, jax.Array]:
     u, x, out = saved
     S, T = u.shape[-1], out.shape[-1]
     # Where out is a zero nothing flows back: +inf there makes every share exp(-inf).

@@ -37,9 +37,7 @@ def class_counts(place: Placement, layout: Layout, dtype: jnp.dtype) -> jax.Arra
     return place.class_[:, None].astype(dtype) + jnp.arange(layout.class_, dtype=dtype)
 
 
-def log_weights(
-    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
+def log_weights(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> jax.Array:
     """log w_ikj(l), `[I, K, J, cell window]`; a masked cell is the certainty that its count is 0."""
     m, real = tables.counts, tables.real[..., None]
     n = cell_counts(place, layout, m.dtype)
@@ -198,9 +196,7 @@ def reflected(
     return align(lax.rev(x, (0,)), start, length, -jnp.inf)
 
 
-def log_evidence(
-    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
+def log_evidence(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> jax.Array:
     """log P(m), scalar; differentiable in the prior and in the noise's scale."""
     N = tables.n_records
     log_w = log_weights(tables, prior, place, layout)

@@ -158,9 +158,7 @@ def _seen_through_vmap(tables: NoisyTables) -> NoisyTables | None:
     return jax.tree.unflatten(structure, found[-1])
 
 
-def _benign(
-    good: jax.Array, tables: NoisyTables, prior: Prior
-) -> tuple[NoisyTables, Prior]:
+def _benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTables, Prior]:
     """The same data if `good`, else an empty dataset, so that no NaN travels through the fit."""
     pick = lambda x, safe: jnp.where(good, x, jnp.asarray(safe, x.dtype))  # noqa: E731
     counts = pick(jnp.where(tables.real, tables.counts, 0), 0)
@@ -174,5 +172,3 @@ def _benign(
         jax.tree.structure(prior), [pick(prior.class_, 1), pick(safe_feature, 1)]
     )
     return clean, safe_prior
-
-

@@ -52,9 +52,7 @@ class Tails(NamedTuple):
     """log sum of w(l) exp(theta l)."""
 
 
-def bound(
-    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> Lost:
+def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> Lost:
     """The mass left out by this pass; see the module."""
     N, real = tables.n_records, tables.real
     log_eta, beyond = up.blocks.log_floor, None

@@ -269,5 +269,3 @@ def density_on_grid(mixture: Mixture, x: jax.Array) -> jax.Array:
     shape = mixture.first.shape
     values = lax.map(lambda point: cdf_pdf(mixture, jnp.broadcast_to(point, shape))[1], x)
     return jnp.moveaxis(values, 0, -1)
-
-

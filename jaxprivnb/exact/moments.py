@@ -72,13 +72,14 @@ def moments(
     l_a = cell_counts(place, layout, dtype) + a[..., None]
     mean = jnp.where(real, (weighted[0] * l_a).sum(-1), 0)
     square = jnp.where(real, (weighted[1] * l_a * (l_a + 1)).sum(-1), 0)
-    feature_sd = jnp.sqrt(jnp.maximum(square - jnp.square(mean), 0))
+    alone = real.sum(-1, keepdims=True) == 1  # certain, which a difference of squares is not
+    feature_sd = jnp.sqrt(jnp.where(alone, 0, jnp.maximum(square - jnp.square(mean), 0)))
 
     total = tables.n_records + prior.class_.sum()
     p = (class_counts(place, layout, dtype) + prior.class_[:, None]) / total
     class_mean = (up.class_count_pmf * p).sum(-1)
     spread = jnp.square(p - class_mean[:, None]) + jnp.maximum(p * (1 - p), 0) / (total + 1)
-    class_sd = jnp.sqrt((up.class_count_pmf * spread).sum(-1))
+    class_sd = jnp.sqrt((up.class_count_pmf * spread).sum(-1)) * (p.shape[0] > 1)
     return Moments(class_mean, class_sd, mean, feature_sd)
 
 

@@ -78,9 +78,7 @@ def _convolve(
     return out / top[..., None], jnp.log(top)
 
 
-def _cut(
-    u: jax.Array, v: jax.Array, shift: jax.Array, length: int, layout: Layout
-) -> jax.Array:
+def _cut(u: jax.Array, v: jax.Array, shift: jax.Array, length: int, layout: Layout) -> jax.Array:
     """Entries shift, ..., shift + length - 1 of u * v."""
     if u.shape[-1] > v.shape[-1]:
         u, v = v, u
@@ -94,9 +92,7 @@ def _cut(
     return over_rows(log_slide)(u, near) if layout.log_space else slide(u, near)
 
 
-def log_mean_count(
-    out: Outside, log_c: jax.Array, counts: jax.Array, layout: Layout
-) -> jax.Array:
+def log_mean_count(out: Outside, log_c: jax.Array, counts: jax.Array, layout: Layout) -> jax.Array:
     """log E[n_ikj | n_i = n, m] for every n in the class windows, `[I, K, J, class window]`.
 
     Args:

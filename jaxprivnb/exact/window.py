@@ -89,7 +89,9 @@ def plan(tables: NoisyTables, *, max_records: int | None = None) -> Layout:
     return _cheaper(windows, whole(N), J)
 
 
-def widen(layout: Layout, n_records: int, lost_cell: float, lost: float, tolerance: float) -> Layout:
+def widen(
+    layout: Layout, n_records: int, lost_cell: float, lost: float, tolerance: float
+) -> Layout:
     """The next layout to try when `lost` was too much; the same layout if nothing is left to try.
 
     Args:

@@ -1,0 +1,69 @@
+"""Draws come from the exact posterior."""
+
+import jax
+import numpy as np
+import oracles
+import pytest
+from scipy import stats
+from test_exact_fit import NOISES, SHAPES, problem
+
+from jaxprivnb.exact.fit import fit_exact, fit_window
+from jaxprivnb.exact.window import Layout
+
+N_DRAWS = 4000
+
+
+@pytest.fixture(scope="module", params=["whole", "windows"])
+def drawn(request):
+    tables, prior, args = problem(SHAPES[0], NOISES[0])
+    if request.param == "whole":
+        fit = fit_exact(tables, prior)
+    else:
+        fit = fit_window(tables, prior, Layout(8, 8, False), 1e-9)
+    key = jax.random.key(1)
+    p_class, p_feature = fit.sample(key, N_DRAWS)
+    draws = tuple(map(np.asarray, (fit.sample_tables(key, N_DRAWS), p_class, p_feature)))
+    return fit, oracles.enumerate_posterior(*args), draws
+
+
+def within_four_errors(sample, expected):
+    error = sample.std(0, ddof=1) / np.sqrt(len(sample))
+    assert np.all(np.abs(sample.mean(0) - expected) <= 4 * error + 1e-12)
+
+
+def test_tables_are_tables(drawn):
+    _, brute, (tables, _, _) = drawn
+    assert tables.dtype == np.int32
+    np.testing.assert_array_equal(tables[:, :, 0].sum(-1), tables[:, :, 1].sum(-1))
+    np.testing.assert_array_equal(tables.sum((1, 3)), 6)
+    assert np.all(tables[:, :, ~brute.mask] == 0)
+
+
+def test_means_and_covariances_of_tables(drawn):
+    _, brute, (tables, _, _) = drawn
+    flat = tables.reshape(N_DRAWS, -1).astype(float)
+    every = brute.tables.reshape(len(brute.tables), -1)
+    mean = brute.probability @ every
+    within_four_errors(flat, mean)
+    products = np.einsum("ta,tb->tab", flat - mean, flat - mean)
+    covariance = np.einsum("t,ta,tb->ab", brute.probability, every - mean, every - mean)
+    within_four_errors(products, covariance)
+
+
+def test_means_and_variances_of_parameters(drawn):
+    fit, _, (_, p_class, p_feature) = drawn
+    within_four_errors(p_class, np.asarray(fit.class_mean))
+    within_four_errors(p_feature, np.asarray(fit.feature_mean))
+    within_four_errors(np.square(p_class - fit.class_mean), np.square(fit.class_sd))
+    within_four_errors(np.square(p_feature - fit.feature_mean), np.square(fit.feature_sd))
+    np.testing.assert_allclose(p_feature.sum(-1), 1, atol=1e-12)
+
+
+def test_marginals_by_kolmogorov_smirnov(drawn):
+    _, brute, (_, p_class, p_feature) = drawn
+    sample = p_class[:1000]
+    uniform = np.array([oracles.class_cdf(brute, x) for x in sample])
+    assert stats.kstest(uniform[:, 0], "uniform").pvalue > 1e-3
+    uniform = np.array([oracles.feature_cdf(brute, x) for x in p_feature[:1000]])
+    for index in np.argwhere(np.broadcast_to(brute.mask, uniform.shape[1:])):
+        assert stats.kstest(uniform[(slice(None), *index)], "uniform").pvalue > 1e-4

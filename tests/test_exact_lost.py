@@ -1,0 +1,79 @@
+"""The bound on lost mass is a bound, and windows are widened by it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxprivnb as pnb
+from jaxprivnb.exact.fit import fit_exact, fit_window
+from jaxprivnb.exact.window import Layout, bucket, plan, whole, widen
+from jaxprivnb.status import Status
+
+NOISES = [pnb.Laplace(3.0), pnb.Gaussian(4.0)]
+
+
+@pytest.fixture(scope="module", params=NOISES, ids=lambda n: type(n).__name__)
+def batch(request):
+    sim = pnb.simulate(
+        jax.random.key(0), n_records=300, n_categories=(2, 3), noise=request.param, shape=(24,)
+    )
+    prior = pnb.Prior.symmetric(jax.tree.map(lambda x: x[0], sim.tables), 0.8)
+    fit = lambda layout: jax.vmap(lambda t: fit_window(t, prior, layout, 1e-9))(sim.tables)  # noqa: E731
+    return fit, fit(whole(300))
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(48, 300, False), Layout(300, 24, False), Layout(40, 32, False)]
+)
+def test_never_below_what_is_lost(batch, layout):
+    fit, complete = batch
+    windowed = fit(layout)
+    lost = -np.expm1(windowed.log_evidence - complete.log_evidence)
+    assert np.all(np.asarray(windowed.lost_mass) >= lost - 1e-12)
+    assert np.all((np.asarray(windowed.status) == Status.LOST_MASS) == (windowed.lost_mass > 1e-9))
+    # Means can move by no more than twice the mass that is missing.
+    moved = np.abs(windowed.feature_mean - complete.feature_mean).max((1, 2, 3))
+    assert np.all(moved <= 2 * np.asarray(windowed.lost_mass) + 1e-11)
+
+
+def test_the_bound_is_useful(batch):
+    fit, _ = batch
+    assert np.asarray(fit(Layout(256, 256, False)).lost_mass).max() < 1e-9
+
+
+def test_widening_ends_in_the_whole():
+    layout, seen = Layout(64, 64, False), []
+    for _ in range(12):
+        layout = widen(layout, 1000, 1.0, 1.0, 1e-9)
+        seen.append(layout)
+    assert whole(1000) in seen
+    assert seen[-1].log_space
+    assert widen(seen[-1], 1000, 1.0, 1.0, 1e-9) == seen[-1]
+
+
+def test_lengths_are_few():
+    lengths = {bucket(n) for n in range(1, 5000)}
+    assert len(lengths) <= 16
+    assert all(bucket(n) >= n for n in range(1, 5000))
+    sizes = {
+        plan(pnb.NoisyTables(np.ones((2, 5, 2)), N, pnb.Laplace(20.0))) for N in range(40, 500)
+    }
+    assert len(sizes) == 8
+
+
+def test_a_million_records():
+    sim = pnb.simulate(
+        jax.random.key(1), n_records=1_000_000, n_categories=(2, 3), noise=pnb.Laplace(4.0)
+    )
+    fit = fit_exact(sim.tables)
+    assert int(fit.status) == Status.SUCCESS
+    assert float(fit.lost_mass) <= 1e-9
+    assert fit.layout.cell < 1000
+    truth = jnp.where(sim.tables.real, sim.counts, 0)
+    share = truth / truth.sum(-1, keepdims=True)
+    assert float(jnp.abs(fit.feature_mean - share).max()) < 1e-3
+    assert bool(jnp.all(fit.feature_sd[:, 1] < 2e-3))
+    lower, upper = fit.feature_interval(0.99)
+    middle = (lower + upper) / 2
+    np.testing.assert_allclose(middle, fit.feature_mean, atol=1e-4)

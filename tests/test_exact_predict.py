@@ -1,0 +1,27 @@
+"""The predictive is exact, and is not the plug-in of means."""
+
+import itertools
+
+import numpy as np
+import oracles
+import pytest
+from test_exact_fit import NOISES, SHAPES, problem
+
+from jaxprivnb.exact.fit import fit_exact
+
+
+@pytest.mark.parametrize(("shape", "noise"), zip(SHAPES, NOISES, strict=True))
+def test_every_record_equals_brute_force(shape, noise):
+    tables, prior, args = problem(shape, noise)
+    fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
+    records = np.array(list(itertools.product(*(range(-1, size) for size in shape[1]))))
+    expected = np.array([oracles.predict_proba(brute, x) for x in records])
+    got = np.asarray(fit.predict_proba(records))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10)
+
+    plug_in = np.asarray(fit.class_mean)[None].repeat(len(records), 0)
+    for k in range(len(shape[1])):
+        seen = records[:, k] >= 0
+        plug_in[seen] *= np.asarray(fit.feature_mean)[:, k, records[seen, k]].T
+    plug_in /= plug_in.sum(-1, keepdims=True)
+    assert np.abs(plug_in - expected).max() > 1e-4
