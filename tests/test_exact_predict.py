@@ -10,7 +10,7 @@ from test_exact_fit import NOISES, SHAPES, problem
 from jaxprivnb.exact.fit import fit_exact
 
 
-@pytest.mark.parametrize(("shape", "noise"), zip(SHAPES, NOISES, strict=True))
+@pytest.mark.parametrize(("shape", "noise"), list(zip(SHAPES, NOISES, strict=True)))
 def test_every_record_equals_brute_force(shape, noise):
     tables, prior, args = problem(shape, noise)
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)

@@ -16,6 +16,7 @@ The log-space pair at the end never underflows; it costs an exponential for each
 the few convolutions over classes, where messages are products over all K tables.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -69,7 +70,7 @@ slide.defvjp(_slide_forward, _slide_reverse)
 
 
 def convolve(u: jax.Array, v: jax.Array, length: int | None = None) -> jax.Array:
-    """The first `length` entries (default all) of u * v over the last axis; axes before it agree."""
+    """The first `length` entries (default all) of u * v, over the last axis."""
     S, R = u.shape[-1], v.shape[-1]
     length = S + R - 1 if length is None else length
     # Entry t needs v[t - S + 1 .. t]; what lies outside v is 0.
@@ -83,6 +84,7 @@ def align(x: jax.Array, start: jax.Array, length: int, fill: float = 0.0) -> jax
         x: `[..., R]`.
         start: int `[...]`, any sign.
         length: of the result.
+        fill: what stands outside of x.
     """
     R = x.shape[-1]
     padded = _pad(x, length, length, fill)
@@ -152,7 +154,7 @@ def log_convolve(u: jax.Array, v: jax.Array, length: int | None = None) -> jax.A
     return log_slide(u, _pad(v, S - 1, length - R, _LEAST))
 
 
-def _log_terms(u: jax.Array, x: jax.Array):  # noqa: ANN202
+def _log_terms(u: jax.Array, x: jax.Array) -> Callable[[jax.Array], jax.Array]:
     """q -> the terms of a few taps from q * _LOG_TAPS on, `[_LOG_TAPS, T]`."""
     S = u.shape[-1]
     T = x.shape[-1] - S + 1

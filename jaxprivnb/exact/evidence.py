@@ -4,6 +4,7 @@ The messages travel as logs between stages; inside a convolution they are number
 largest entry of 1. Scales are neutral, so no gradient flows through them.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -38,7 +39,7 @@ def class_counts(place: Placement, layout: Layout, dtype: jnp.dtype) -> jax.Arra
 
 
 def log_weights(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> jax.Array:
-    """log w_ikj(l), `[I, K, J, cell window]`; a masked cell is the certainty that its count is 0."""
+    """log w_ikj(l), `[I, K, J, cell window]`; a masked cell's count is certainly 0."""
     m, real = tables.counts, tables.real[..., None]
     n = cell_counts(place, layout, m.dtype)
     start = None if layout.whole else place.cell.astype(m.dtype)
@@ -93,7 +94,7 @@ def join(
 
 
 def normalise(log_w: jax.Array, layout: Layout) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Weights as numbers of largest entry 1: (values, log scale `[...]`, underflow floor `[...]`)."""
+    """Weights as numbers of largest entry 1: (values, log scale, underflow floor)."""
     scale = lax.stop_gradient(log_w.max(-1))
     scale = jnp.where(jnp.isfinite(scale), scale, 0)
     floor = jnp.full_like(scale, jnp.finfo(log_w.dtype).tiny)
@@ -149,7 +150,7 @@ def grown_floor(pair: jax.Array, length: int) -> jax.Array:
 def log_class_messages(
     log_c: jax.Array, prior: Prior, real: jax.Array, place: Placement, layout: Layout, N: jax.Array
 ) -> jax.Array:
-    """log h_i(n) = log (a_i)_n / n! + sum_k [log c_ik(n) - log (A_ik)_n / n!], `[I, class window]`."""
+    """log h_i(n) = log (a_i)_n / n! + sum_k [log c_ik(n) - log (A_ik)_n / n!], `[I, window]`."""
     dtype = log_c.dtype
     start = None if layout.whole else place.class_.astype(dtype)
     A = jnp.where(real, prior.feature, 0).sum(-1)
@@ -191,7 +192,7 @@ def meet(
 def reflected(
     x: jax.Array, begin: jax.Array, N: jax.Array, first: jax.Array, length: int
 ) -> jax.Array:
-    """x(N - n) for n = first, ..., first + length - 1, where x begins at count `begin`; -inf outside."""
+    """x(N - n) for n = first, first + 1, ..., where x begins at count `begin`; -inf outside."""
     start = (x.shape[-1] - 1) - (N.astype(jnp.int32) - first - begin)
     return align(lax.rev(x, (0,)), start, length, -jnp.inf)
 
@@ -216,7 +217,7 @@ def zero(layout: Layout) -> float:
     return -jnp.inf if layout.log_space else 0.0
 
 
-def over_rows(f):  # noqa: ANN001, ANN201
+def over_rows(f: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Apply a function of two vectors, and static arguments, to all rows of two arrays."""
 
     def mapped(u: jax.Array, x: jax.Array, *static: int) -> jax.Array:

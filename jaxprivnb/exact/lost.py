@@ -4,7 +4,8 @@ Let "in" mean inside the windows. Write S_j for the sum and M_j for the maximum 
 over *all* counts 0..N: the window's, plus its tails. A cell outside its window adds to any entry
 of its block at most |w_c out|_1 times the maximum of the convolution of the others, so
 
-    c_ik(n) <= c_ik in(n) + eta_ik,   eta_ik = sum_c |w_c out|_1 min_{j != c} (M_j / S_j) prod_{j != c} S_j
+    c_ik(n) <= c_ik in(n) + eta_ik,
+    eta_ik = sum_c |w_c out|_1 min_{j != c} (M_j / S_j) prod_{j != c} S_j
 
 for every n; underflow adds its own floor to eta. Evidence computed with c + eta therefore
 dominates the mass of all tables whose class counts are inside their windows. For class counts
@@ -69,7 +70,7 @@ def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout:
     inside = log_total(log_h, place, layout, N)
     share = _share(up.log_total, inside)
     if beyond is None:
-        share = jnp.where(N < layout.class_, share, 1)
+        share = jnp.where(layout.class_ > N, share, 1)
         return Lost(share, share)
     if log_h.shape[0] == 1:  # one class: its count is N, which its window holds
         return Lost(share, share)

@@ -131,7 +131,7 @@ def _raise(
     """Weights over l once every component is at the top of the class window, `[I, K, cells, W]`."""
     width = layout.cell if layout.whole else layout.cell + layout.class_ - 1
     beyond = [(0, 0)] * 3 + [(0, width - layout.cell)]
-    l = first_l[..., None] + jnp.arange(width, dtype=a.dtype)  # noqa: E741
+    l = first_l[..., None] + jnp.arange(width, dtype=a.dtype)
     a, A, first_n = a[..., None], A[..., None], first_n[..., None]
 
     def up_one(t: jax.Array, v: jax.Array) -> jax.Array:

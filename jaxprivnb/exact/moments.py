@@ -79,7 +79,7 @@ def moments(
     p = (class_counts(place, layout, dtype) + prior.class_[:, None]) / total
     class_mean = (up.class_count_pmf * p).sum(-1)
     spread = jnp.square(p - class_mean[:, None]) + jnp.maximum(p * (1 - p), 0) / (total + 1)
-    class_sd = jnp.sqrt((up.class_count_pmf * spread).sum(-1)) * (p.shape[0] > 1)
+    class_sd = jnp.sqrt((up.class_count_pmf * spread).sum(-1)) * float(p.shape[0] > 1)
     return Moments(class_mean, class_sd, mean, feature_sd)
 
 

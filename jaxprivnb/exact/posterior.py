@@ -4,6 +4,7 @@ It keeps the release and the class counts' distribution; what costs more (mixtur
 predictive) is computed from them when asked for.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxprivnb import validate
 from jaxprivnb._pytree import pytree_dataclass, static
 from jaxprivnb.exact import draws, mixtures, predict
 from jaxprivnb.exact.moments import Moments, Pass, count_pmf, upward
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.posterior import Posterior, _replicate_keys, over_batch
 from jaxprivnb.tables import NoisyTables, Prior
-from jaxprivnb import validate
 
 _CHUNK = 16_384
 """Numbers an array should hold while mixtures are raised, about."""
@@ -150,7 +151,7 @@ class ExactPosterior(Posterior):
         return upward(self.tables, self.prior, self.place, self.layout)
 
 
-def _over_batch_with(f):  # noqa: ANN001, ANN202
+def _over_batch_with(f: Callable[..., Any]) -> Callable[..., Any]:
     """jit a function of (one posterior, arrays that share its leading axes), over those axes."""
 
     @partial(jax.jit, static_argnums=(2,))
@@ -163,7 +164,7 @@ def _over_batch_with(f):  # noqa: ANN001, ANN202
     return vectorised
 
 
-def _in_chunks(f):  # noqa: ANN001, ANN202
+def _in_chunks(f: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Apply a function of (one posterior, shared arrays) to a batch, a few replicates at a time.
 
     Raising a mixture passes over it once for every class count: a chunk that stays in the cache

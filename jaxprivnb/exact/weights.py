@@ -1,9 +1,9 @@
 """Weights of a count: the rising weight of its prior, and the density of its noise.
 
-log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a) is about (a - 1) log l, while its
-terms are about l log l: as a difference of log-gammas it has lost nine digits at l = 1e6. Here one
-anchor per window is computed by a form whose size is that of the answer, and the rest of the window
-by summing log((l - 1 + a) / l); a = 1 gives exactly 0.
+log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a) is about (a - 1) log l, while
+its terms are about l log l: as a difference of log-gammas it has lost nine digits at l = 1e6. Here
+one anchor a window is computed by a form whose size is that of the answer, and the rest of the
+window by summing log((l - 1 + a) / l); a = 1 gives exactly 0.
 """
 
 import math
