@@ -5,9 +5,9 @@ A masked cell has concentration 0 and probability 0; it adds nothing to any sum.
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc, digamma, gammaln
+from jax.scipy.special import digamma, gammaln
 
-from jaxprivnb.quantiles import beta_quantile
+from jaxprivnb.quantiles import beta_cdf_pdf, beta_quantile
 
 
 def mean(alpha: jax.Array) -> jax.Array:
@@ -59,7 +59,8 @@ def marginal_cdf(alpha: jax.Array, p: jax.Array) -> jax.Array:
     """P(p_j <= p[j]), `[..., J]`."""
     others = _others(alpha)
     proper = (alpha > 0) & (others > 0)
-    inside = betainc(jnp.where(proper, alpha, 1), jnp.where(proper, others, 1), jnp.clip(p, 0, 1))
+    a, b = jnp.where(proper, alpha, 1), jnp.where(proper, others, 1)
+    inside, _ = beta_cdf_pdf(a, b, jnp.clip(p, 0, 1))
     point_mass = jnp.where(alpha > 0, p >= 1, p >= 0).astype(inside.dtype)
     return jnp.where(proper, inside, point_mass)
 

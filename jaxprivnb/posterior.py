@@ -99,13 +99,9 @@ class Posterior:
 
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
-        validate.random_key("key", key)
+        key = validate.random_key("key", key)
         n = validate.whole_number("n", n, at_least=0)
-        keys = _replicate_keys(key, self.batch_shape)
-        draw = lambda posterior, k: posterior._sample_one(k, n)  # noqa: E731
-        for _ in self.batch_shape:
-            draw = jax.vmap(draw)
-        return draw(self, keys)
+        return _sample(self, _replicate_keys(key, self.batch_shape), n)
 
     def predict_proba(self, x: Any) -> jax.Array:
         """Posterior predictive P(Y=i | x, m).
@@ -186,6 +182,15 @@ class DirichletPosterior(Posterior):
         chosen = log_feature.at[:, jnp.arange(K), jnp.maximum(x, 0)].get(mode="fill")  # [I, ..., K]
         chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
         return jax.nn.softmax(jnp.log(self.class_mean) + chosen.sum(-1), axis=-1)
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def _sample(posterior: Posterior, keys: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+    """Each replicate's draws from its own key."""
+    draw = lambda one, key: one._sample_one(key, n)  # noqa: E731
+    for _ in posterior.batch_shape:
+        draw = jax.vmap(draw)
+    return draw(posterior, keys)
 
 
 def _replicate_keys(key: jax.Array, batch: tuple[int, ...]) -> jax.Array:

@@ -135,7 +135,7 @@ def simulate_replicates(
         prior: where parameters are drawn from.
         dtype: of every array.
     """
-    validate.random_key("key", key)
+    key = validate.random_key("key", key)
     ids = _common_shape(replicates)
     dtype = validate.float_dtype("dtype", dtype)
     n_classes = validate.whole_number("n_classes", n_classes, at_least=1)

@@ -53,14 +53,15 @@ def float_dtype(name: str, dtype: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(found)
 
 
-def random_key(name: str, key: Any) -> None:
-    """Raise unless `key` is one JAX random key, typed or raw."""
+def random_key(name: str, key: Any) -> jax.Array:
+    """One JAX random key, typed; raw ones (`jax.random.PRNGKey`) are wrapped."""
     is_array = isinstance(key, jax.Array | np.ndarray)
     typed = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed and not (is_array and key.dtype == np.uint32):
         raise TypeError(f"{name} must be a random key, as from jax.random.key(0), got {key!r}")
     if key.ndim != (0 if typed else 1):
         raise ValueError(f"{name} must be one random key, got an array of shape {key.shape}")
+    return key if typed else jax.random.wrap_key_data(key)
 
 
 def positive(name: str, x: jax.Array, hint: str = "") -> None:
