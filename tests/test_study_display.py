@@ -1,5 +1,6 @@
 """What is shown while a study runs."""
 
+import dataclasses
 import io
 
 import pytest
@@ -16,7 +17,7 @@ from jaxprivnb.study.display import (
 )
 from jaxprivnb.study.spec import shipped_spec
 
-SPEC = shipped_spec("figure1")
+SPEC = dataclasses.replace(shipped_spec("figure1"), chunk_size=512)
 
 
 def test_log_lines():

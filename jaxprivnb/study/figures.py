@@ -130,7 +130,7 @@ def _page(
     with matplotlib.rc_context(_FONT):
         both = needs != "vb"  # iterations belong to the whole fit, not to one of the two
         figure = figure_module.Figure(
-            figsize=(WIDTH, 0.95 + ROW_HEIGHT * len(rows)), layout="constrained"
+            figsize=(WIDTH, 1.1 + ROW_HEIGHT * len(rows)), layout="constrained"
         )
         axes = figure.subplots(
             len(rows), 2 if both else 1, sharex=True, sharey="col", squeeze=False
@@ -162,6 +162,13 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str) -> None:
         )
         for s in (data.styles[m] for m in drawn)
     ]
+    stages = " × ".join(
+        f"{count} {name}"
+        for count, name in zip(
+            data.study.spec.replicates, ("parameter draws", "data sets", "noise draws"), strict=True
+        )
+    )
+    title = f"{title}\n{stages} in every cell"
     figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,

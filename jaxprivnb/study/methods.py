@@ -4,9 +4,11 @@ Every batch has `BATCH` lanes, the last one filled up with copies: one compiled 
 whole study, and no row's last bit can depend on how many neighbours it had.
 """
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -35,6 +37,22 @@ _WHOLE_UP_TO = 1024
 _SMALLEST = 128
 """Smaller N share the program of this one: compiling another would cost more than it saves."""
 _COMPILED: dict[Any, Callable[..., Posterior]] = {}
+_GUARD = threading.Lock()
+_COMPILING: dict[Any, threading.Lock] = {}
+_READY: set[Any] = set()
+
+
+@contextlib.contextmanager
+def first_use(*key: Any) -> Iterator[None]:
+    """Let one thread at a time through until one has: the others would compile the same again."""
+    if key in _READY:
+        yield
+        return
+    with _GUARD:
+        lock = _COMPILING.setdefault(key, threading.Lock())
+    with lock:
+        yield
+    _READY.add(key)
 
 
 def available(method: str) -> bool:
@@ -79,15 +97,20 @@ def check_methods(spec: Spec) -> None:
 def fit_batch(method: Method, simulation: Simulation, prior: Prior, n_records: int) -> Posterior:
     """Fit one method to every lane of a batch; `prior` is shared by them."""
     options = dict(method.options)
+    shape = (simulation.counts.shape, simulation.counts.dtype, type(simulation.tables.noise))
     if method.method == "bayes":
-        return _compiled("bayes", options)(simulation.counts, prior, simulation.tables.mask)
+        fit = _compiled("bayes", options)
+        with first_use("bayes", shape):
+            return fit(simulation.counts, prior, simulation.tables.mask)
     if method.method == "exact":
         if n_records > _WHOLE_UP_TO:  # windows planned for the batch, so not under jit
-            fit = partial(fit_function("exact"), **options)
-            return jax.vmap(fit, in_axes=(0, None))(simulation.tables, prior)
+            planned = partial(fit_function("exact"), **options)
+            return jax.vmap(planned, in_axes=(0, None))(simulation.tables, prior)
         # All counts up to a round number: cells of similar N then share a program.
         options.setdefault("max_records", max(_SMALLEST, 1 << (n_records - 1).bit_length()))
-    return _compiled(method.method, options)(simulation.tables, prior)
+    fit = _compiled(method.method, options)
+    with first_use(method.method, *sorted(options.items()), shape):
+        return fit(simulation.tables, prior)
 
 
 def _compiled(method: str, options: dict[str, Any]) -> Callable[..., Posterior]:

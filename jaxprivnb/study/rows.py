@@ -14,7 +14,7 @@ from jaxprivnb.noise import Gaussian, Geometric, Laplace, Noise
 from jaxprivnb.posterior import DirichletPosterior, Posterior
 from jaxprivnb.simulate import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, replicate_id
-from jaxprivnb.study.methods import BATCH, fit_batch
+from jaxprivnb.study.methods import BATCH, first_use, fit_batch
 from jaxprivnb.study.spec import Cell, Spec
 from jaxprivnb.tables import Prior
 
@@ -49,19 +49,22 @@ def _compute_batch(spec: Spec, number: int, replicates: np.ndarray) -> Columns:
     dtype = jnp.dtype(spec.dtype)
     I, K, J = cell.n_classes, cell.n_features, max(cell.n_categories)
     prior = Prior(jnp.full((I,), cell.prior, dtype), jnp.full((I, K, J), cell.prior, dtype))
-    simulation = simulate_replicates(
-        cell_key(spec, cell),
-        Replicate(*map(jnp.asarray, ids)),
-        n_records=cell.n_records,
-        n_classes=I,
-        n_categories=cell.n_categories,
-        noise=cell_noise(cell),
-        prior=prior,
-        dtype=dtype,
-    )
+    with first_use("simulate", I, cell.n_categories, cell.noise, spec.dtype):
+        simulation = simulate_replicates(
+            cell_key(spec, cell),
+            Replicate(*map(jnp.asarray, ids)),
+            n_records=cell.n_records,
+            n_classes=I,
+            n_categories=cell.n_categories,
+            noise=cell_noise(cell),
+            prior=prior,
+            dtype=dtype,
+        )
     size = replicates.size
     parts = []
-    for label, method in enumerate(spec.methods):
+    # Cells begin with different methods, so that threads compile different programs at first.
+    for label in np.roll(np.arange(len(spec.methods)), -number):
+        method = spec.methods[label]
         names: Columns = {
             "cell": np.full(size, number, np.int32),
             "method": np.full(size, label, np.int16),
@@ -148,14 +151,15 @@ def intervals(posterior: Posterior, truth: Simulation, level: float) -> tuple[An
             _beta_width(posterior.feature_alpha, level),
             _beta_width(posterior.class_alpha, level),
         )
-    feature_low, feature_high = posterior.feature_interval(level)
-    class_low, class_high = posterior.class_interval(level)
-    return (
-        posterior.feature_cdf(truth.feature_probs),
-        posterior.class_cdf(truth.class_probs),
-        feature_high - feature_low,
-        class_high - class_low,
-    )
+    with first_use("intervals", jax.tree.structure(posterior), posterior.feature_mean.shape):
+        feature_low, feature_high = posterior.feature_interval(level)
+        class_low, class_high = posterior.class_interval(level)
+        return (
+            posterior.feature_cdf(truth.feature_probs),
+            posterior.class_cdf(truth.class_probs),
+            feature_high - feature_low,
+            class_high - class_low,
+        )
 
 
 # Dirichlet marginals are scored on the host: scipy inverts the incomplete beta function hundreds of

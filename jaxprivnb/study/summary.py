@@ -178,7 +178,9 @@ def with_error(mean: float, se: float) -> str:
         return "-"
     if not se > 0:
         return f"{mean:.4g}"
-    digits = max(0, 1 - math.floor(math.log10(se)))
+    digits = min(5, max(0, 1 - math.floor(math.log10(se))))
+    if round(se * 10**digits) == 0:
+        return f"{mean:.{digits}f}"
     if digits == 0:
         return f"{mean:.0f}({se:.0f})"
     return f"{mean:.{digits}f}({round(se * 10**digits)})"
