@@ -79,14 +79,6 @@ class _VbItem(NamedTuple):
     theta: Theta
 
 
-class _VbEnd(NamedTuple):
-    """What is kept of an ascent."""
-
-    posterior: vb_fit.VariationalPosterior
-    usable: jax.Array
-    """The bound, or -inf if the ascent broke down."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Variational:
     """Coordinate ascent through refilled lanes, one item a dataset and start."""
@@ -118,14 +110,15 @@ class Variational:
         def data(item: _VbItem) -> Data:
             return Data.of(item.tables, item.prior)
 
-        def finish(item: _VbItem, at: Ascent) -> _VbEnd:
-            end = vb_fit.posterior(item.tables, item.prior, data(item), at, limits, at.elbo[None])
-            return _VbEnd(end, jnp.where(at.finite, at.elbo, -jnp.inf))
+        def finish(item: _VbItem, at: Ascent) -> vb_fit.VariationalPosterior:
+            return vb_fit.posterior(
+                item.tables, item.prior, data(item), at, self.method, at.elbo[None]
+            )
 
         job = lanes_.Job(
-            begin=lambda item: ascent.begin(data(item), item.theta, self.method),
-            step=lambda item, at: ascent.step(data(item), at, self.method),
-            unfinished=lambda item, at: ascent.unfinished(data(item), at, limits),
+            begin=lambda item: ascent.begin(item.theta),
+            step=lambda item, at: ascent.step(data(item), at, limits, self.method),
+            unfinished=lambda item, at: ascent.unfinished(at, limits),
             finish=finish,
         )
         harvest = lanes_.run(queue, length * S, job, lanes, self.max_iterations + 1)
@@ -133,12 +126,11 @@ class Variational:
             jnp.sum(harvest.steps).astype(jnp.float32), harvest.executed.astype(jnp.float32)
         )
         if S == 1:
-            return harvest.results.posterior, work
+            return harvest.results, work
         ends = jax.tree.map(lambda x: x.reshape(Q, S, *x.shape[1:]), harvest.results)
-        best = jnp.argmax(ends.usable, axis=1)
-        chosen = jax.vmap(lambda end, s: jax.tree.map(lambda x: x[s], end))(ends.posterior, best)
-        every = dataclasses.replace(chosen, elbo_starts=ends.posterior.elbo)
-        return every, work
+        best = jnp.argmax(ends.elbo, axis=1)
+        chosen = jax.vmap(lambda end, s: jax.tree.map(lambda x: x[s], end))(ends, best)
+        return dataclasses.replace(chosen, elbo_starts=ends.elbo), work
 
     def _starts(self, tables: NoisyTables, index: jax.Array) -> Theta:
         key = None
@@ -194,7 +186,7 @@ ENGINES = {"vb": vb_engine, "exact": exact_engine, "naive": naive_engine}
 
 
 def _by_chunks(fit: Any, tables: NoisyTables, prior: Prior, lanes: int) -> Any:
-    """vmap `fit` over `lanes` datasets at a time, in order."""
+    """Vmap `fit` over `lanes` datasets at a time, in order."""
     Q = tables.counts.shape[0]
     split = lambda x: x.reshape(Q // lanes, lanes, *x.shape[1:])  # noqa: E731
     join = lambda x: x.reshape(Q, *x.shape[2:])  # noqa: E731

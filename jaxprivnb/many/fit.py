@@ -49,10 +49,14 @@ def fit_many(
         **options: of the method, as in `fit_vb` or `fit_exact`.
     """
     if not isinstance(tables, NoisyTables):
-        raise TypeError(f"tables must be NoisyTables with a leading axis, got {type(tables).__name__}")
+        raise TypeError(
+            f"tables must be NoisyTables with a leading axis, got {type(tables).__name__}"
+        )
     batch = tables.batch_shape
     if not batch:
-        raise ValueError("fit_many needs datasets on a leading axis, got one dataset; use fit_vb or fit_exact")
+        raise ValueError(
+            "fit_many needs datasets on a leading axis, got one dataset; use fit_vb or fit_exact"
+        )
     validate.choice("method", method, ENGINES)
     lanes = validate.whole_number("lanes", lanes, at_least=64)
     if lanes % 64:
@@ -96,7 +100,9 @@ def _segments(
         ends = np.minimum(start + (np.arange(D) + 1) * share, stop)
         lengths = np.maximum(ends - (start + np.arange(D) * share), 0).astype(np.int32)
         index = np.minimum(rows, max(total - 1, 0)).astype(np.int32).reshape(-1)
-        take = lambda x: np.asarray(x)[index] if x.shape[0] else jnp.zeros((index.size, *x.shape[1:]), x.dtype)  # noqa: B023, E731, E501
+        take = lambda x: (
+            np.asarray(x)[index] if x.shape[0] else jnp.zeros((index.size, *x.shape[1:]), x.dtype)
+        )
         segment = jax.tree.map(take, (tables, priors))
         posterior, work = _compiled(engine, lanes, devices)(*segment, index, lengths)
         keep = (np.arange(size) < lengths[:, None]).reshape(-1)
@@ -171,9 +177,11 @@ def _batch_prior(
     for name, leaf, shape in zip(("class_", "feature"), leaves, shapes, strict=True):
         if leaf.shape == shape:
             if prior is not None:
-                mask = None if name == "class_" or tables.mask is None else tables.mask.reshape(
-                    -1, *tables.mask.shape[-2:]
-                )[0]
+                mask = (
+                    None
+                    if name == "class_" or tables.mask is None
+                    else tables.mask.reshape(-1, *tables.mask.shape[-2:])[0]
+                )
                 validate.concentration(f"prior.{name}", jnp.asarray(leaf), shape, mask)
             leaf = np.broadcast_to(leaf, (total, *shape))
         elif leaf.shape == (*batch, *shape):
@@ -201,7 +209,9 @@ def _bar(progress: bool | None, total: int, method: str) -> Iterator[Callable[[i
         from rich.progress import Progress
     except ImportError:
         if progress:
-            raise ImportError("a progress bar needs rich: pip install 'jaxprivnb[terminal]'") from None
+            raise ImportError(
+                "a progress bar needs rich: pip install 'jaxprivnb[terminal]'"
+            ) from None
         watching = False
     if not watching:
         yield lambda n: None

@@ -2,7 +2,7 @@
 
 An optax optimiser proposes moves of log x, unconstrained up to its normalisation. The paper's
 objection to a black box is that its answer may lower the bound. Here a proposal that lowers f is
-dropped and the next ones are made shorter, so the objective never falls.
+dropped and the next ones are made shorter until some succeed, so the objective never falls.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Optax:
     inner_steps: int = 30
     """Most proposals in one call."""
     shrink: float = 0.5
-    """Factor of the move after a rejected proposal, in (0, 1)."""
+    """Factor of the moves after a rejected proposal, in (0, 1); an accepted one wins half of it back."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, optax.GradientTransformation):
@@ -60,7 +60,8 @@ class Optax:
             ok = jnp.isfinite(value) & (value >= at.value)
             log_x = jnp.where(ok, candidate, at.log_x)
             close = problem.gap(log_x) <= 4 * eps * (1 + jnp.abs(value))
-            scale = jnp.where(ok, at.scale, at.scale * self.shrink)
+            factor = jnp.where(ok, self.shrink**-0.5, self.shrink).astype(value.dtype)
+            scale = jnp.minimum(at.scale * factor, 1)
             return _Proposal(
                 log_x, jnp.where(ok, value, at.value), optimizer, scale, at.steps + 1, close
             )
@@ -90,6 +91,6 @@ class _Proposal(NamedTuple):
     optimizer: Any
     """The optax state."""
     scale: jax.Array
-    """Factor of the optimiser's moves; shrinks at each rejection."""
+    """Factor of the optimiser's moves, at most 1."""
     steps: jax.Array
     done: jax.Array

@@ -83,7 +83,7 @@ class KKT:
             low = jnp.where(excess >= 0, s.L, s.low)
             high = jnp.where(excess <= 0, s.L, s.high)
             L = s.L + change
-            L = jnp.where((L >= low) & (L <= high), L, 0.5 * (low + high))
+            L = jnp.where((low <= L) & (high >= L), L, 0.5 * (low + high))
             solved = jnp.abs(excess) <= 8 * eps
             L = jnp.where(solved, s.L, L)
             settled = (jnp.abs(L - s.L) <= 2 * eps * (1 + jnp.abs(L))) | (high - low <= resolution)
@@ -129,7 +129,11 @@ def wright_omega(z: jax.Array) -> jax.Array:
     inside = jnp.where(small, 0.0, z)
     positive = jnp.maximum(inside, 1.0)
     below = jnp.exp(jnp.minimum(inside, 1.0))
-    omega = jnp.where(inside > 1, positive - jnp.log(positive) * positive / (1 + positive), below / (1 + 0.76 * below))
+    omega = jnp.where(
+        inside > 1,
+        positive - jnp.log(positive) * positive / (1 + positive),
+        below / (1 + 0.76 * below),
+    )
     for _ in range(2):
         r = inside - omega - jnp.log(omega)
         step = 1 + omega

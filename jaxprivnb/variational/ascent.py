@@ -1,5 +1,10 @@
 """The ascent of one fit: its state, one step, and when it ends.
 
+A step evaluates the bound at the current point and makes one sweep from it. With acceleration three
+steps make a cycle: from x0 the sweeps give x1 and x2, the three are extrapolated to x', and the sweep
+from x' gives the next x0. The bound is known at every point a sweep starts from, and x' is dropped for
+x2 where it has a lower bound than x1, so the points that count never descend.
+
 Written for one dataset as pure `begin`, `step` and `unfinished`, so that a plain `while_loop` and a
 scheduler of many lanes run the same code.
 """
@@ -14,10 +19,10 @@ from jax import lax
 from jaxprivnb.simplex.problem import SimplexSolver
 from jaxprivnb.status import Status
 from jaxprivnb.variational.accelerate import extrapolate
-from jaxprivnb.variational.bound import Bound, Data, Factors, evaluate
+from jaxprivnb.variational.bound import Data, evaluate
 from jaxprivnb.variational.local import LocalBound
 from jaxprivnb.variational.starts import Theta
-from jaxprivnb.variational.updates import Swept, at_theta, sweep
+from jaxprivnb.variational.updates import at_theta, sweep
 
 ROUNDING_MARGIN = 4.0
 """A fall of the bound up to this many times its estimated rounding error is rounding."""
@@ -32,8 +37,8 @@ class Method:
     accelerate: bool
 
     @property
-    def sweeps_per_step(self) -> int:
-        """A squared extrapolation takes two sweeps and is followed by a third."""
+    def cycle(self) -> int:
+        """Steps from one point x0 to the next."""
         return 3 if self.accelerate else 1
 
 
@@ -41,7 +46,7 @@ class Limits(NamedTuple):
     """When to stop; data, so that changing them compiles nothing."""
 
     tol: jax.Array
-    """Stop when a step adds less than tol * (1 + |bound|), or less than rounding."""
+    """Stop when a cycle adds less than tol * (1 + |bound|), or less than rounding."""
     max_iterations: jax.Array
     """Most sweeps, int32."""
 
@@ -49,123 +54,139 @@ class Limits(NamedTuple):
 class Ascent(NamedTuple):
     """The loop's carry."""
 
-    factors: Factors
+    theta: Theta
+    """Where the next step starts; its bound is not known yet."""
+    best: Theta
+    """The last point that was evaluated and kept."""
     elbo: jax.Array
-    """The bound at `factors`."""
+    """The bound at `best`; -inf before the first step."""
+    x0: Theta
+    x1: Theta
+    x2: Theta
+    """The points of the current cycle; x2 is the way back from a failed extrapolation."""
+    elbo_x0: jax.Array
+    """The bound at x0."""
+    phase: jax.Array
+    """Which point `theta` is: 0 for x0, 1 for x1, 2 for x', int32."""
     growth: jax.Array
-    """What the last step added to the bound; infinite before the first."""
+    """What the last whole cycle added to the bound; infinite before the second x0."""
     gap: jax.Array
-    """Upper bound of what the last sweep's simplex problems still have to give."""
+    """Upper bound of what the simplex problems of the sweep that led to `theta` left undone."""
     rounding: jax.Array
     """Rounding error of `elbo`."""
     max_decrease: jax.Array
-    """The largest fall of the bound between two steps, 0 if none."""
+    """The largest fall of the bound between kept points, 0 if none."""
     fell: jax.Array
     """Whether a fall was larger than rounding."""
     finite: jax.Array
-    """False once a step gave a NaN or an infinity; `factors` is then the last finite state."""
+    """False once a NaN or an infinity appeared; `best` is then the last finite point."""
     on_boundary: jax.Array
     """Whether a solver met the boundary of a simplex."""
     iterations: jax.Array
     """Sweeps so far, int32."""
+    done: jax.Array
+    """Whether the stopping rule was met at `best`."""
 
 
-def begin(data: Data, theta: Theta, method: Method) -> Ascent:
-    """The state at a start, every closed-form factor at its optimum."""
-    factors = at_theta(data, *theta, method.local)
-    bound = evaluate(data, factors, method.local)
-    never = jnp.zeros((), bool)
-    far = jnp.full_like(bound.elbo, jnp.inf)
+def begin(theta: Theta) -> Ascent:
+    """The state at a start."""
+    zero = jnp.zeros((), theta.log_t_class.dtype)
+    far, never = zero + jnp.inf, jnp.zeros((), bool)
+    first = jnp.zeros((), jnp.int32)
     return Ascent(
-        factors,
-        elbo=bound.elbo,
+        theta,
+        best=theta,
+        elbo=-far,
+        x0=theta,
+        x1=theta,
+        x2=theta,
+        elbo_x0=-far,
+        phase=first,
         growth=far,
         gap=far,
-        rounding=bound.rounding,
-        max_decrease=jnp.zeros_like(bound.elbo),
+        rounding=zero,
+        max_decrease=zero,
         fell=never,
-        finite=jnp.isfinite(bound.elbo),
+        finite=~never,
         on_boundary=never,
-        iterations=jnp.zeros((), jnp.int32),
+        iterations=first,
+        done=never,
     )
 
 
-def step(data: Data, at: Ascent, method: Method) -> Ascent:
-    """One sweep, or one squared extrapolation of sweeps; the bound does not fall."""
-    propose = _accelerated if method.accelerate else _plain
-    swept, bound, on_boundary = propose(data, at, method)
-    finite = jnp.isfinite(bound.elbo) & jnp.isfinite(swept.gap)
-    growth = bound.elbo - at.elbo
-    new = at._replace(
-        factors=swept.factors,
-        elbo=bound.elbo,
+def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
+    """Evaluate the bound at `theta`, keep or drop it, and sweep on from it."""
+    factors = at_theta(data, *at.theta, method.local)
+    bound = evaluate(data, factors, method.local)
+    swept = sweep(data, factors, method.local, method.solver)
+    new = Theta(swept.factors.log_t_class, swept.factors.log_t_feature)
+
+    known = jnp.isfinite(bound.elbo)
+    drop = (at.phase == 2) & ~(known & (bound.elbo >= at.elbo))
+    finite = drop | (known & jnp.isfinite(swept.gap) & _all_finite(new))
+    fall = jnp.where(drop | ~known, 0, jnp.maximum(at.elbo - bound.elbo, 0))
+    keep = known & ~drop
+
+    # At x0 a cycle ends: has it added enough to begin another?
+    growth = jnp.where(at.phase == 0, bound.elbo - at.elbo_x0, at.growth)
+    small = limits.tol * (1 + jnp.abs(bound.elbo)) + bound.rounding
+    # A bound that stands still because the simplex solver does is not a maximum, hence the gap.
+    done = (at.phase == 0) & known & (jnp.abs(growth) <= small) & (at.gap <= 4 * small)
+
+    x0 = _choose(at.phase == 0, at.theta, at.x0)
+    x1 = _choose(at.phase == 0, new, at.x1)
+    x2 = _choose(at.phase == 1, new, at.x2)
+    if method.accelerate:
+        ahead = extrapolate(data, x0, x1, new)
+        theta = _choose(at.phase == 1, ahead, _choose(drop, at.x2, new))
+    else:
+        theta = new
+    return at._replace(
+        theta=_choose(finite, theta, at.theta),
+        best=_choose(keep, at.theta, at.best),
+        elbo=jnp.where(keep, bound.elbo, at.elbo),
+        x0=x0,
+        x1=x1,
+        x2=x2,
+        elbo_x0=jnp.where(at.phase == 0, bound.elbo, at.elbo_x0),
+        phase=(at.phase + 1) % method.cycle,
         growth=growth,
-        gap=swept.gap,
-        rounding=bound.rounding,
-        max_decrease=jnp.maximum(at.max_decrease, -growth),
-        fell=at.fell | (-growth > ROUNDING_MARGIN * bound.rounding),
-        on_boundary=at.on_boundary | on_boundary,
+        gap=jnp.where(drop, at.gap, swept.gap),
+        rounding=jnp.where(keep, bound.rounding, at.rounding),
+        max_decrease=jnp.maximum(at.max_decrease, fall),
+        fell=at.fell | (fall > ROUNDING_MARGIN * bound.rounding),
+        finite=at.finite & finite,
+        on_boundary=at.on_boundary | (swept.status == Status.BOUNDARY),
+        iterations=at.iterations + 1,
+        done=done,
     )
-    new = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, at)
-    return new._replace(
-        finite=at.finite & finite, iterations=at.iterations + method.sweeps_per_step
-    )
 
 
-def converged(data: Data, at: Ascent, limits: Limits) -> jax.Array:
-    """Whether the last step added less than the tolerance and its simplex problems were solved.
-
-    The second condition is for solvers that stop early: a bound that stands still because the
-    solver does is not a maximum.
-    """
-    small = limits.tol * (1 + jnp.abs(at.elbo)) + at.rounding
-    return (jnp.abs(at.growth) <= small) & (at.gap <= 4 * small)
-
-
-def unfinished(data: Data, at: Ascent, limits: Limits) -> jax.Array:
+def unfinished(at: Ascent, limits: Limits) -> jax.Array:
     """Whether another step is to be made."""
-    going = at.finite & (at.iterations < limits.max_iterations)
-    return going & ~converged(data, at, limits)
+    return at.finite & ~at.done & (at.iterations < limits.max_iterations)
 
 
 def climb(data: Data, theta: Theta, method: Method, limits: Limits) -> Ascent:
     """From a start to the end, for one dataset."""
     return lax.while_loop(
-        lambda at: unfinished(data, at, limits),
-        lambda at: step(data, at, method),
-        begin(data, theta, method),
+        lambda at: unfinished(at, limits),
+        lambda at: step(data, at, limits, method),
+        begin(theta),
     )
 
 
-def status(data: Data, at: Ascent, limits: Limits) -> jax.Array:
+def status(at: Ascent) -> jax.Array:
     """What to report, int32; the most severe of what happened."""
     code = jnp.where(at.on_boundary, Status.BOUNDARY, Status.SUCCESS)
-    code = jnp.where(converged(data, at, limits), code, Status.MAX_ITERATIONS)
+    code = jnp.where(at.done, code, Status.MAX_ITERATIONS)
     code = jnp.where(at.fell, Status.NOT_MONOTONE, code)
     return jnp.where(at.finite, code, Status.NON_FINITE).astype(jnp.int32)
 
 
-def _plain(data: Data, at: Ascent, method: Method) -> tuple[Swept, Bound, jax.Array]:
-    swept = sweep(data, at.factors, method.local, method.solver)
-    bound = evaluate(data, swept.factors, method.local)
-    return swept, bound, swept.status == Status.BOUNDARY
+def _choose(take: jax.Array, new: Theta, old: Theta) -> Theta:
+    return jax.tree.map(lambda a, b: jnp.where(take, a, b), new, old)
 
 
-def _accelerated(data: Data, at: Ascent, method: Method) -> tuple[Swept, Bound, jax.Array]:
-    local, solver = method.local, method.solver
-    first = sweep(data, at.factors, local, solver)
-    second = sweep(data, first.factors, local, solver)
-    safe = evaluate(data, second.factors, local)
-    theta = [Theta(f.log_t_class, f.log_t_feature) for f in (at.factors, first.factors, second.factors)]
-    ahead = at_theta(data, *extrapolate(data, *theta), local)
-    third = sweep(data, ahead, local, solver)
-    bold = evaluate(data, third.factors, local)
-    take = jnp.isfinite(bold.elbo) & jnp.isfinite(third.gap) & (bold.elbo >= safe.elbo)
-    choose = lambda a, b: jnp.where(take, a, b)  # noqa: E731
-    on_boundary = first.status == Status.BOUNDARY
-    on_boundary |= (second.status == Status.BOUNDARY) | (third.status == Status.BOUNDARY)
-    return (
-        jax.tree.map(choose, third, second),
-        jax.tree.map(choose, bold, safe),
-        on_boundary,
-    )
+def _all_finite(theta: Theta) -> jax.Array:
+    return jnp.all(jnp.isfinite(theta.log_t_class)) & jnp.all(jnp.isfinite(theta.log_t_feature))

@@ -69,7 +69,7 @@ class Bound(NamedTuple):
 
 
 def second_moment(data: Data, log_t_class: jax.Array, log_t_feature: jax.Array) -> jax.Array:
-    """c = E_q (m - n)^2 = N e (1 - e) + (N e - m)^2, `[I, K, J]`; 1 in masked cells.
+    """C = E_q (m - n)^2 = N e (1 - e) + (N e - m)^2, `[I, K, J]`; 1 in masked cells.
 
     Written so that nothing cancels when m is large.
     """

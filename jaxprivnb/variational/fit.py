@@ -17,6 +17,7 @@ from jaxprivnb.variational.ascent import Ascent, Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.local import BOUNDS, local_bound
 from jaxprivnb.variational.starts import Theta, start_points
+from jaxprivnb.variational.updates import at_theta
 
 
 @pytree_dataclass
@@ -34,7 +35,7 @@ class VariationalPosterior(DirichletPosterior):
     theta_feature: Any
     """t[i,k,j] of q(n[i,k,.]) = Multinomial(n[i], t[i,k,.]), `[..., I, K, J]`; masked cells are 0."""
     elbo_starts: Any
-    """The bound reached from every start, `[..., n_starts]`; `elbo` is the largest finite one."""
+    """The bound reached from every start, `[..., n_starts]`; `elbo` is the largest."""
 
 
 def fit_vb(
@@ -111,9 +112,8 @@ def _fit(
     """Climb from every start (leading axis) and keep the best."""
     data = Data.of(tables, prior)
     ends = jax.vmap(lambda theta: ascent.climb(data, theta, method, limits))(starts)
-    usable = jnp.where(ends.finite, ends.elbo, -jnp.inf)
-    best = jax.tree.map(lambda x: x[jnp.argmax(usable)], ends)
-    return posterior(tables, prior, data, best, limits, ends.elbo)
+    best = jax.tree.map(lambda x: x[jnp.argmax(ends.elbo)], ends)
+    return posterior(tables, prior, data, best, method, ends.elbo)
 
 
 def posterior(
@@ -121,21 +121,22 @@ def posterior(
     prior: Prior,
     data: Data,
     end: Ascent,
-    limits: Limits,
+    method: Method,
     elbo_starts: jax.Array,
 ) -> VariationalPosterior:
     """What the end of an ascent says about one dataset."""
     valid = tables.is_valid() & prior.is_valid(data.real)
-    code = jnp.where(valid, ascent.status(data, end, limits), Status.BAD_INPUT)
+    code = jnp.where(valid, ascent.status(end), Status.BAD_INPUT)
+    factors = at_theta(data, *end.best, method.local)
     return VariationalPosterior(
         mask=data.real,
         status=code.astype(jnp.int32),
-        class_alpha=end.factors.alpha_class,
-        feature_alpha=end.factors.alpha_feature,
+        class_alpha=factors.alpha_class,
+        feature_alpha=factors.alpha_feature,
         elbo=end.elbo,
         iterations=end.iterations,
         max_decrease=end.max_decrease,
-        theta_class=jnp.exp(end.factors.log_t_class),
-        theta_feature=jnp.exp(end.factors.log_t_feature),
+        theta_class=jnp.exp(factors.log_t_class),
+        theta_feature=jnp.exp(factors.log_t_feature),
         elbo_starts=elbo_starts,
     )

@@ -54,11 +54,11 @@ class Mixture:
     """The parameter is mu = E beta."""
 
     def optimum(self, noise: Any, c: jax.Array) -> jax.Array:
-        """mu = b / sqrt(c) (eq. 3)."""
+        """Mu = b / sqrt(c) (eq. 3)."""
         return noise.scale / _root(c)
 
     def precision(self, noise: Any, parameter: jax.Array) -> jax.Array:
-        """mu / b^2."""
+        """Mu / b^2."""
         return parameter / noise.scale / noise.scale
 
     def value(self, noise: Any, parameter: jax.Array, c: jax.Array) -> jax.Array:

@@ -29,9 +29,7 @@ class Theta(NamedTuple):
     """`[I, K, J]`, `LOG_ZERO` in masked cells."""
 
 
-def start_points(
-    tables: NoisyTables, start: Any, n_starts: int, key: jax.Array | None
-) -> Theta:
+def start_points(tables: NoisyTables, start: Any, n_starts: int, key: jax.Array | None) -> Theta:
     """`n_starts` points on a leading axis: the one asked for, then random ones.
 
     Args:

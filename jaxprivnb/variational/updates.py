@@ -57,7 +57,7 @@ def update_t_feature(
 def update_t_class(
     data: Data, factors: Factors, local: LocalBound, solver: SimplexSolver
 ) -> tuple[Factors, SimplexSolution]:
-    """t by the simplex solver, coefficients D, E, F."""
+    """T by the simplex solver, coefficients D, E, F."""
     w, linear = _noise_terms(data, factors, local)
     real = data.real
     t = jnp.exp(factors.log_t_feature)
@@ -100,9 +100,7 @@ def sweep(data: Data, factors: Factors, local: LocalBound, solver: SimplexSolver
     return Swept(refresh(data, factors, local), gap, status)
 
 
-def _noise_terms(
-    data: Data, factors: Factors, local: LocalBound
-) -> tuple[jax.Array, jax.Array]:
+def _noise_terms(data: Data, factors: Factors, local: LocalBound) -> tuple[jax.Array, jax.Array]:
     """(w, (m - 1/2) w + E log p[i,k,j]), both `[I, K, J]`."""
     w = local.precision(data.noise, factors.local)
     return w, (data.m - 0.5) * w + dirichlet.mean_log(factors.alpha_feature, data.real)
