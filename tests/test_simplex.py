@@ -19,7 +19,7 @@ gradient = jax.jit(jax.vmap(SimplexProblem.gradient))
 
 
 def problems(seed, n, J, *, extreme, dtype=np.float64):
-    """n random problems and starts; the extreme ones cover every scale and start at the boundary."""
+    """n random problems and starts; the extreme ones cover all scales and start at the boundary."""
     rng = np.random.default_rng(seed)
     if extreme:
         A = -(10 ** rng.uniform(-8, 8, (n, J))) * (rng.random((n, J)) < 0.8)

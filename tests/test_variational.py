@@ -394,7 +394,7 @@ def test_bad_options_are_named(options, error, message):
 
 
 def test_a_batch_is_refused_with_advice():
-    with pytest.raises(ValueError, match="use fit_many, or jax.vmap"):
+    with pytest.raises(ValueError, match=r"use fit_many, or jax\.vmap"):
         pnb.fit_vb(release(shape=(4,)))
 
 

@@ -1,6 +1,6 @@
 """How each method is run on a segment of datasets: compiled once for a shape, then called often.
 
-An engine turns a segment (tables and prior with leading axis Q, of which the first `length` are real)
+An engine turns a segment (tables and prior with leading axis Q, the first `length` of them real)
 into the method's posterior with leading axis Q. Variational fits take different numbers of
 iterations and go through refilled lanes; the others cost the same for every dataset and are mapped
 over lanes at a time.

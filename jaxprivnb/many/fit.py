@@ -100,16 +100,24 @@ def _segments(
         ends = np.minimum(start + (np.arange(D) + 1) * share, stop)
         lengths = np.maximum(ends - (start + np.arange(D) * share), 0).astype(np.int32)
         index = np.minimum(rows, max(total - 1, 0)).astype(np.int32).reshape(-1)
-        take = lambda x: (
-            np.asarray(x)[index] if x.shape[0] else jnp.zeros((index.size, *x.shape[1:]), x.dtype)
-        )
-        segment = jax.tree.map(take, (tables, priors))
+        segment = _rows((tables, priors), index)
         posterior, work = _compiled(engine, lanes, devices)(*segment, index, lengths)
         keep = (np.arange(size) < lengths[:, None]).reshape(-1)
         yield start, stop, jax.tree.map(lambda x: np.asarray(x)[keep], posterior), work  # noqa: B023
         if total == 0:
             return
         start = stop
+
+
+def _rows(tree: Any, index: np.ndarray) -> Any:
+    """The named rows of every array; zeros where there are none to take."""
+
+    def take(x: Any) -> Any:
+        if x.shape[0]:
+            return np.asarray(x)[index]
+        return np.zeros((index.size, *x.shape[1:]), x.dtype)
+
+    return jax.tree.map(take, tree)
 
 
 _CACHE: dict[Any, Any] = {}

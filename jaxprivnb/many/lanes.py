@@ -47,7 +47,7 @@ class _Lanes(NamedTuple):
     """The item in each lane, `[L, ...]`."""
     state: State
     """Its state, `[L, ...]`."""
-    index: jax.Array
+    place: jax.Array
     """Where in the queue it came from, int32 `[L]`; Q for an idle lane."""
     taken: jax.Array
     """Steps it has taken, int32 `[L]`."""
@@ -86,7 +86,7 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
     def hand_in(at: _Lanes, slot: jax.Array) -> _Lanes:
         """Store the results of the items in the lanes `slot`; `lanes` itself names none."""
         inside = jnp.minimum(slot, lanes - 1)
-        done = jnp.where(slot < lanes, at.index[inside], Q)
+        done = jnp.where(slot < lanes, at.place[inside], Q)
         pick = lambda x: x[inside]  # noqa: E731
         ended = jax.vmap(job.finish)(jax.tree.map(pick, at.item), jax.tree.map(pick, at.state))
         put = lambda store, new: store.at[done].set(new, mode="drop")  # noqa: E731
@@ -106,7 +106,7 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
         return at._replace(
             item=jax.tree.map(seat, at.item, item),
             state=jax.tree.map(seat, at.state, state),
-            index=seat(at.index, index),
+            place=seat(at.place, index),
             taken=seat(at.taken, jnp.zeros_like(index)),
             wanting=seat(at.wanting, wanting),
             next=at.next + jnp.sum(index < Q, dtype=jnp.int32),
@@ -114,7 +114,7 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
 
     def held(at: _Lanes) -> jax.Array:
         """Lanes whose item has finished and is not yet handed in."""
-        return (at.index < Q) & ~at.wanting
+        return (at.place < Q) & ~at.wanting
 
     def going(at: _Lanes) -> jax.Array:
         return jnp.any(at.wanting) | (at.next < length)

@@ -17,17 +17,19 @@ from jaxprivnb import validate
 from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, normalise
 from jaxprivnb.status import Status
 
+ADAM = optax.adam(0.3)
+
 
 @dataclasses.dataclass(frozen=True)
 class Optax:
     """Options of the guarded optimiser."""
 
-    optimizer: optax.GradientTransformation = optax.adam(0.3)
+    optimizer: optax.GradientTransformation = ADAM
     """Any optax optimiser that needs only gradients."""
     inner_steps: int = 30
     """Most proposals in one call."""
     shrink: float = 0.5
-    """Factor of the moves after a rejected proposal, in (0, 1); an accepted one wins half of it back."""
+    """Factor of the moves after a rejected proposal, in (0, 1); two accepted ones undo it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, optax.GradientTransformation):

@@ -28,8 +28,8 @@ and coordinate ascent maximises it over one factor at a time (`updates.py`):
         E_i = sum_kj t[i,k,j] ((m - 1/2) w + E log p[i,k,j] - log t[i,k,j]) + E log p[i]
 
 Equations 4 and 5 are the paper's without its undefined terms a_i. The two simplex problems are the
-paper's divided by N t[i] and by N, which leaves their maxima alone and keeps them well scaled when a
-class is nearly empty; they are solved by any solver of `jaxprivnb.simplex`.
+paper's divided by N t[i] and by N, which leaves their maxima alone and keeps them well scaled when
+a class is nearly empty; they are solved by any solver of `jaxprivnb.simplex`.
 
 The t are carried as logarithms, so they stay strictly inside their simplices.
 """

@@ -4,7 +4,7 @@ A sweep is a fixed-point map of x = (log t[i], log t[i,k,j]). From x0, x1 = map(
 
     r = x1 - x0,   v = (x2 - x1) - r,   s = |r| / |v|,   x' = x0 + 2 s r + s^2 v,
 
-where s = 1 gives x' = x2. The steps live in log t, which is unconstrained up to a normalisation. The
+where s = 1 gives x' = x2. The steps live in log t, unconstrained up to a normalisation. The
 extrapolated point is only proposed: `ascent.py` keeps it where the bound does not fall.
 """
 

@@ -1,9 +1,9 @@
 """The ascent of one fit: its state, one step, and when it ends.
 
 A step evaluates the bound at the current point and makes one sweep from it. With acceleration three
-steps make a cycle: from x0 the sweeps give x1 and x2, the three are extrapolated to x', and the sweep
-from x' gives the next x0. The bound is known at every point a sweep starts from, and x' is dropped for
-x2 where it has a lower bound than x1, so the points that count never descend.
+steps make a cycle: from x0 the sweeps give x1 and x2, the three are extrapolated to x', and the
+sweep from x' gives the next x0. The bound is known at every point a sweep starts from, and x' is
+dropped for x2 where it has a lower bound than x1, so the points that are kept never descend.
 
 Written for one dataset as pure `begin`, `step` and `unfinished`, so that a plain `while_loop` and a
 scheduler of many lanes run the same code.

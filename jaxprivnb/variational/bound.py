@@ -95,9 +95,9 @@ def evaluate(data: Data, factors: Factors, local: LocalBound) -> Bound:
         n_class, factors.log_t_class, factors.alpha_class, data.prior_class, every
     )
     terms = (noise, *features, *classes)
-    elbo = sum(jnp.sum(term) for term in terms)
-    magnitude = sum(jnp.sum(jnp.abs(term)) for term in terms)
-    return Bound(elbo, jnp.finfo(elbo.dtype).eps * magnitude)
+    elbo = jnp.sum(jnp.stack([jnp.sum(term) for term in terms]))
+    magnitude = jnp.sum(jnp.stack([jnp.sum(jnp.abs(term)) for term in terms]))
+    return Bound(elbo, magnitude * jnp.finfo(elbo.dtype).eps)
 
 
 def _dirichlet_block(

@@ -33,7 +33,7 @@ class VariationalPosterior(DirichletPosterior):
     theta_class: Any
     """t[i] of q(n[.]) = Multinomial(N, t), `[..., I]`."""
     theta_feature: Any
-    """t[i,k,j] of q(n[i,k,.]) = Multinomial(n[i], t[i,k,.]), `[..., I, K, J]`; masked cells are 0."""
+    """t[i,k,j] of q(n[i,k,.]) = Multinomial(n[i], t[i,k,.]), `[..., I, K, J]`; 0 where masked."""
     elbo_starts: Any
     """The bound reached from every start, `[..., n_starts]`; `elbo` is the largest."""
 
@@ -53,8 +53,8 @@ def fit_vb(
 ) -> VariationalPosterior:
     """The variational posterior of Karwa, Kifer and Slavković for one release.
 
-    It improves on taking noisy counts at face value for P(X|Y), but its intervals are far too narrow
-    and at strong privacy it empties classes; `fit_exact` has neither fault.
+    It improves on taking noisy counts at face value for P(X|Y), but its intervals are far too
+    narrow and at strong privacy it empties classes; `fit_exact` has neither fault.
 
     Args:
         tables: one dataset, counts `[I, K, J]`.

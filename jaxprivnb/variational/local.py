@@ -6,11 +6,11 @@ parameter a cell. There are two ways to write the family.
 Mixture bound. m | n, beta ~ Normal(n, b^2 / beta) with density beta^-2 exp(-1 / (2 beta)) / 2 of
 beta is a Laplace. With q(beta) = InverseGaussian(mean mu, shape 1),
 
-    E_q log f(m - n) >= log f(0) - mu c / (2 b^2) - 1 / (2 mu),     best at mu = b / sqrt(c)  (eq. 3).
+    E_q log f(m - n) >= log f(0) - mu c / (2 b^2) - 1 / (2 mu),   best at mu = b / sqrt(c) (eq. 3).
 
 Quadratic bound. -|x| / b >= -(x^2 / alpha + alpha) / (2 b), so
 
-    E_q log f(m - n) >= log f(0) - (c / alpha + alpha) / (2 b),     best at alpha = sqrt(c).
+    E_q log f(m - n) >= log f(0) - (c / alpha + alpha) / (2 b),   best at alpha = sqrt(c).
 
 They are the same bound under alpha = b / mu. The geometric kernel on the integers is the Laplace
 kernel with another f(0). Gaussian noise needs no bound: its log density is quadratic.

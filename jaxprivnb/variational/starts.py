@@ -48,10 +48,9 @@ def start_points(tables: NoisyTables, start: Any, n_starts: int, key: jax.Array 
             points.append(inside(*_flat(tables), real))
     else:
         points.append(inside(*_given(tables, start), real))
-    missing = n_starts - len(points)
-    if missing and key is None:
-        raise TypeError("random starts need a key: pass key=jax.random.key(...)")
-    for r in range(missing):
+    for r in range(n_starts - len(points)):
+        if key is None:
+            raise TypeError("random starts need a key: pass key=jax.random.key(...)")
         key_class, key_feature = jax.random.split(jax.random.fold_in(key, r))
         cells = jnp.broadcast_to(real, tables.counts.shape).astype(tables.counts.dtype)
         t_class = dirichlet.sample(key_class, jnp.ones_like(tables.counts[:, 0, 0]))
