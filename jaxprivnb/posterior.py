@@ -173,6 +173,7 @@ class DirichletPosterior(Posterior):
         p_feature = dirichlet.sample(feature_key, self.feature_alpha, (n,))
         return p_class, p_feature
 
+    @jax.jit
     @over_batch
     def _predict_proba(self, x: jax.Array) -> jax.Array:
         # The factors are independent, so the predictive is the plug-in of the means.
