@@ -107,6 +107,16 @@ def test_a_changed_spec_is_refused_with_the_difference(finished):
     assert digests(finished) == before
 
 
+def test_another_version_of_the_package_is_pointed_out(tmp_path):
+    small = parse_spec(TEXT.replace("parameters = 80", "parameters = 8"))
+    run_study(small, tmp_path)
+    text = (tmp_path / "study.json").read_text()
+    found = json.loads(text) | {"jaxprivnb": "0.0.0"}
+    (tmp_path / "study.json").write_text(json.dumps(found))
+    with pytest.warns(UserWarning, match="begun with jaxprivnb 0.0.0"):
+        assert run_study(small, tmp_path).computed == 0
+
+
 def test_overwrite_is_explicit(tmp_path):
     small = parse_spec(TEXT.replace("parameters = 80", "parameters = 8"))
     run_study(small, tmp_path)

@@ -169,10 +169,11 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str) -> None:
         )
     )
     title = f"{title}\n{stages} in every cell"
-    figure.legend(
+    legend = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,
     )  # fmt: skip
+    legend.get_title().set_multialignment("center")
 
 
 def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:

@@ -12,6 +12,7 @@ that was killed before it could do so finds its parts, checks them, and goes on 
 import json
 import re
 import time
+import warnings
 from typing import Any, NamedTuple
 
 from jaxprivnb._version import __version__
@@ -79,6 +80,12 @@ class Store:
                 f"{self.storage.url} holds another study ({found['spec']['name']}); "
                 f"the difference:\n{changes}\n"
                 "Give another folder to keep both, or overwrite to delete that one."
+            )
+        elif found["jaxprivnb"] != __version__:
+            warnings.warn(
+                f"{self.storage.url} was begun with jaxprivnb {found['jaxprivnb']}, this is "
+                f"{__version__}: rows of the two may differ",
+                stacklevel=3,
             )
         self.storage.sweep(PARTS)
         self.done = self._reconcile()
