@@ -98,7 +98,7 @@ class Posterior:
         return self.feature_quantile(tail), self.feature_quantile(1 - tail)
 
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
+        """I.i.d. draws, n of them: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
         key = validate.random_key("key", key)
         n = validate.whole_number("n", n, at_least=0)
         return _sample(self, _replicate_keys(key, self.batch_shape), n)

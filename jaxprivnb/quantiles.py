@@ -108,13 +108,13 @@ def _log_beta_kernel(a: jax.Array, b: jax.Array, x: jax.Array, y: jax.Array) -> 
 
 
 def _log_deficit(e: jax.Array, z: jax.Array, z0: jax.Array) -> jax.Array:
-    """e - log(1 + e) >= 0, where 1 + e = z / z0 is better known when e is near -1."""
+    """The deficit e - log(1 + e) >= 0, where 1 + e = z / z0 is better known when e is near -1."""
     near = e > -0.5
     return e - jnp.where(near, jnp.log1p(jnp.where(near, e, 0)), jnp.log(z) - jnp.log(z0))
 
 
 def _stirling_error(z: jax.Array) -> jax.Array:
-    """log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]."""
+    """Error of Stirling: log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]."""
     large = z >= 8
     w = 1 / jnp.where(large, z, 8)
     powers = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)

@@ -225,7 +225,7 @@ def _counts(
 def _noisy(
     key: jax.Array, replicate: Replicate, n: jax.Array, noise: Any, real: jax.Array
 ) -> jax.Array:
-    """m = n + noise `[I, K, J]`; 0 in masked cells."""
+    """Noisy counts m = n + noise `[I, K, J]`; 0 in masked cells."""
     by_cell = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, noise)
     added = by_cell.sample(_keys(key, replicate).noise, n.shape)
     return jnp.where(real, n + added, 0)

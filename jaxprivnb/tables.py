@@ -181,7 +181,7 @@ def full_mask(counts: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def mask_from_categories(n_categories: tuple[int, ...]) -> jax.Array | None:
-    """bool `[K, J]` for features with the given numbers of categories; None if all are equal."""
+    """Mask `[K, J]` of features with the given numbers of categories; None if all are equal."""
     if len(set(n_categories)) == 1:
         return None
     return jnp.arange(max(n_categories)) < jnp.asarray(n_categories)[:, None]
