@@ -36,9 +36,8 @@ def main():
     parser.add_argument("--replicates", type=int, default=1000)
     arguments = parser.parse_args()
     rows = []
-    print(
-        f"{'N':>4} {'eps':>6} {'method':>12} {'p(x|y)':>16} {'p(y)':>16} {'coverage':>16} {'emptied':>8}"
-    )
+    columns = (("p(x|y)", 17), ("p(y)", 17), ("coverage", 17), ("emptied", 8))
+    print(f"{'N':>4} {'eps':>6} {'method':>12}", *(f"{c:>{w}}" for c, w in columns))
     for c, (N, eps) in enumerate(CELLS):
         simulation = pnb.simulate(
             jax.random.fold_in(jax.random.key(1), c),

@@ -3,8 +3,8 @@
     python bench/monotone.py [--replicates 10000]
 
 Prints, for each combination, how many replicates ended with each status, how many reported a fall
-of the bound beyond rounding, and the largest fall that was rounding. A fall that is neither would be
-a bug: it is counted as unreported, and the script then fails.
+of the bound beyond rounding, and the largest fall that was rounding. A fall that is neither would
+be a bug: it is counted as unreported, and the script then fails.
 """
 
 import argparse
@@ -55,10 +55,11 @@ def main():
                     },
                 }
                 rows.append(row)
+                falls = f"falls reported {row['reported_falls']} not {row['unreported_falls']}"
                 print(
-                    f"{row['dtype']:8} {name:22} {bound:10} reported falls {row['reported_falls']:4} "
-                    f"unreported {row['unreported_falls']:4} largest fall {row['largest_fall']:.1e} "
-                    f"bound {row['mean_elbo']:.4f} {row['status']}",
+                    f"{row['dtype']:8} {name:22} {bound:10} {falls}, "
+                    f"largest {row['largest_fall']:.1e}, bound {row['mean_elbo']:.4f} "
+                    f"{row['status']}",
                     flush=True,
                 )
     write("monotone", {"rows": rows})

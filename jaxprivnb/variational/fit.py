@@ -67,8 +67,8 @@ def fit_vb(
             uniform is mixed into any of them, since a coordinate at 0 would stay there.
         n_starts: how many starts; those after the first are random, and the best bound wins.
         key: JAX random key, needed for random starts.
-        tol: stop when a step adds less than tol * (1 + |bound|); None means 1e-9 in float64 and
-            2e-5 in float32. Never below rounding error.
+        tol: stop when a step adds less than tol * (1 + |bound|); None means 4e-10 in float64 and
+            7e-8, which is rounding, in float32.
         max_iterations: most sweeps from a start.
     """
     tables.check("fit_vb")
@@ -98,7 +98,7 @@ def resolve_method(noise: Any, *, solver: Any, bound: Any, accelerate: Any) -> M
 def resolve_limits(dtype: Any, tol: float | None, max_iterations: int) -> Limits:
     """The stopping rule in the fit's dtype."""
     if tol is None:
-        tol = float(jnp.finfo(dtype).eps) ** 0.5 / 16
+        tol = float(jnp.finfo(dtype).eps) ** 0.6
     else:
         tol = validate.real_number("tol", tol, above=0, allow_zero=True)
     cap = validate.whole_number("max_iterations", max_iterations, at_least=1)

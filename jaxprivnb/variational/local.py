@@ -93,7 +93,7 @@ class Exact:
 
     def precision(self, noise: Any, parameter: jax.Array) -> jax.Array:
         """1 / sigma^2."""
-        return parameter / jnp.square(noise.sigma)
+        return jnp.ones_like(parameter) / jnp.square(noise.sigma)
 
     def value(self, noise: Any, parameter: jax.Array, c: jax.Array) -> jax.Array:
         """Log f(0) - c / (2 sigma^2)."""
