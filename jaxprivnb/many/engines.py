@@ -11,17 +11,17 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxprivnb import validate
 from jaxprivnb.baselines import _fit_naive
 from jaxprivnb.exact import fit as exact_fit
 from jaxprivnb.exact import window
 from jaxprivnb.many import lanes as lanes_
+from jaxprivnb.many.lanes import by_blocks
 from jaxprivnb.tables import NoisyTables, Prior
 from jaxprivnb.variational import ascent
 from jaxprivnb.variational import fit as vb_fit
-from jaxprivnb.variational.ascent import Ascent, Limits, Method
+from jaxprivnb.variational.ascent import Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.starts import Theta, start_points
 
@@ -53,7 +53,7 @@ class Naive:
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
-        return _by_chunks(_fit_naive, tables, prior, lanes), _all_useful(length)
+        return by_blocks(_fit_naive, tables, prior), _all_useful(length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,16 +66,15 @@ class Exact:
     def run(
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
     ) -> tuple[Any, Work]:
-        """One pass over the segment, `lanes` datasets at a time."""
+        """One pass over the segment."""
         fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
-        return _by_chunks(fit, tables, prior, lanes), _all_useful(length)
+        return by_blocks(fit, tables, prior), _all_useful(length)
 
 
-class _VbItem(NamedTuple):
+class _Item(NamedTuple):
     """One ascent: a dataset and a start."""
 
-    tables: NoisyTables
-    prior: Prior
+    data: Data
     theta: Theta
 
 
@@ -99,35 +98,29 @@ class Variational:
         limits = Limits(
             jnp.asarray(self.tol, tables.counts.dtype), jnp.asarray(self.max_iterations, jnp.int32)
         )
-        theta = jax.vmap(self._starts)(tables, index)  # [Q, S, ...]
+        theta = by_blocks(self._starts, tables, index)  # [Q, S, ...]
         again = lambda x: jnp.repeat(x, S, axis=0) if S > 1 else x  # noqa: E731
-        queue = _VbItem(
-            jax.tree.map(again, tables),
-            jax.tree.map(again, prior),
+        tables, prior = jax.tree.map(again, (tables, prior))
+        queue = _Item(
+            jax.vmap(Data.of)(tables, prior),
             jax.tree.map(lambda x: x.reshape(Q * S, *x.shape[2:]), theta),
         )
-
-        def data(item: _VbItem) -> Data:
-            return Data.of(item.tables, item.prior)
-
-        def finish(item: _VbItem, at: Ascent) -> vb_fit.VariationalPosterior:
-            return vb_fit.posterior(
-                item.tables, item.prior, data(item), at, self.method, at.elbo[None]
-            )
-
         job = lanes_.Job(
             begin=lambda item: ascent.begin(item.theta),
-            step=lambda item, at: ascent.step(data(item), at, limits, self.method),
-            unfinished=lambda item, at: ascent.unfinished(at, limits),
-            finish=finish,
+            step=lambda item, at: ascent.step(item.data, at, limits, self.method),
+            unfinished=lambda at: ascent.unfinished(at, limits),
         )
         harvest = lanes_.run(queue, length * S, job, lanes, self.max_iterations + 1)
+        finish = lambda t, p, d, at: vb_fit.posterior(  # noqa: E731
+            t, p, d, at, self.method, at.elbo[None]
+        )
+        ends = by_blocks(finish, tables, prior, queue.data, harvest.states)
         work = Work(
             jnp.sum(harvest.steps).astype(jnp.float32), harvest.executed.astype(jnp.float32)
         )
         if S == 1:
-            return harvest.results, work
-        ends = jax.tree.map(lambda x: x.reshape(Q, S, *x.shape[1:]), harvest.results)
+            return ends, work
+        ends = jax.tree.map(lambda x: x.reshape(Q, S, *x.shape[1:]), ends)
         best = jnp.argmax(ends.elbo, axis=1)
         chosen = jax.vmap(lambda end, s: jax.tree.map(lambda x: x[s], end))(ends, best)
         return dataclasses.replace(chosen, elbo_starts=ends.elbo), work
@@ -183,15 +176,6 @@ def naive_engine(tables: NoisyTables) -> Naive:
 
 ENGINES = {"vb": vb_engine, "exact": exact_engine, "naive": naive_engine}
 """Makers of engines by method name; each takes the whole batch and the method's options."""
-
-
-def _by_chunks(fit: Any, tables: NoisyTables, prior: Prior, lanes: int) -> Any:
-    """Vmap `fit` over `lanes` datasets at a time, in order."""
-    Q = tables.counts.shape[0]
-    split = lambda x: x.reshape(Q // lanes, lanes, *x.shape[1:])  # noqa: E731
-    join = lambda x: x.reshape(Q, *x.shape[2:])  # noqa: E731
-    chunks = jax.tree.map(split, (tables, prior))
-    return jax.tree.map(join, lax.map(lambda chunk: jax.vmap(fit)(*chunk), chunks))
 
 
 def _all_useful(length: jax.Array) -> Work:

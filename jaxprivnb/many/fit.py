@@ -1,8 +1,13 @@
 """`fit_many`: one call for a leading axis of any length."""
 
 import contextlib
+import inspect
+import os
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -13,11 +18,12 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxprivnb import validate
 from jaxprivnb.many.engines import ENGINES, Engine, Work
+from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.tables import NoisyTables, Prior
 
-LANES = 256
-"""Datasets in work at a time on each device."""
+LANES = BLOCK
+"""Datasets in work at a time in each worker: fewer lanes leave fewer idle at the end."""
 SEGMENTS = (1, 4, 16, 64)
 """Lengths of a compiled segment, in lanes: few, so that few programs are compiled."""
 
@@ -42,7 +48,7 @@ def fit_many(
         tables: datasets on leading axes, as `simulate` gives them.
         method: "vb", "exact" or "naive".
         prior: one prior for all (`[I]`, `[I, K, J]`) or one a dataset; uniform if None.
-        lanes: datasets in work at a time on a device; a multiple of 64.
+        lanes: datasets in work at a time in each worker; a multiple of 128.
         devices: where to work; all of JAX's default backend if None.
         progress: show a bar; None means where a person is watching (needs rich).
         on_work: called after each segment with (steps that were needed, lane-steps executed).
@@ -58,9 +64,9 @@ def fit_many(
             "fit_many needs datasets on a leading axis, got one dataset; use fit_vb or fit_exact"
         )
     validate.choice("method", method, ENGINES)
-    lanes = validate.whole_number("lanes", lanes, at_least=64)
-    if lanes % 64:
-        raise ValueError(f"lanes must be a multiple of 64, got {lanes}")
+    lanes = validate.whole_number("lanes", lanes, at_least=BLOCK)
+    if lanes % BLOCK:
+        raise ValueError(f"lanes must be a multiple of {BLOCK}, got {lanes}")
     known = _known_options(method)
     for name in options:
         validate.choice(f"option of method {method!r}", name, known)
@@ -70,43 +76,76 @@ def fit_many(
     priors = _batch_prior(prior, tables, batch, total)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
-    with _bar(progress, total, method) as advance:
-        for start, stop, posterior, work in _segments(flat, priors, engine, lanes, chosen, total):
+    with _bar(progress, total, method) as advance, _workers(chosen) as pool:
+        size = _segment_size(total, lanes, len(chosen), pool.workers)
+        run = partial(_run_segment, flat, priors, engine, lanes, chosen, size, total)
+        for start, stop, posterior, work in pool.map(
+            run, range(0, max(total, 1), size * len(chosen))
+        ):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
-                on_work(float(jnp.sum(work.useful)), float(jnp.sum(work.executed)))
+                on_work(float(work.useful.sum()), float(work.executed.sum()))
     return out.result(batch)
 
 
-def _segments(
+def _segment_size(total: int, lanes: int, devices: int, workers: int) -> int:
+    """Datasets a device and segment: the shortest of `SEGMENTS` that gives each worker one."""
+    want = -(-total // (lanes * devices * workers))
+    return lanes * next((s for s in SEGMENTS if s >= want), SEGMENTS[-1])
+
+
+def _run_segment(
     tables: NoisyTables,
     priors: Prior,
     engine: Engine,
     lanes: int,
     devices: tuple[Any, ...],
+    size: int,
     total: int,
-) -> Iterator[tuple[int, int, Posterior, Work]]:
-    """Fit [start, stop) ranges in order; at most one segment's results are held here."""
+    start: int,
+) -> tuple[int, int, Any, Work]:
+    """Fit datasets [start, stop), each device an equal share, padded to `size`."""
     D = len(devices)
-    start = 0
-    while start < total or total == 0:
-        want = -(-(total - start) // (lanes * D))
-        size = lanes * next((s for s in SEGMENTS if s >= want), SEGMENTS[-1])
-        stop = min(start + size * D, total)
-        # Every device gets as many real datasets as any other, each then padded to the segment.
-        share = -(-(stop - start) // D)
-        rows = start + np.arange(D)[:, None] * share + np.arange(size)
-        ends = np.minimum(start + (np.arange(D) + 1) * share, stop)
-        lengths = np.maximum(ends - (start + np.arange(D) * share), 0).astype(np.int32)
-        index = np.minimum(rows, max(total - 1, 0)).astype(np.int32).reshape(-1)
-        segment = _rows((tables, priors), index)
-        posterior, work = _compiled(engine, lanes, devices)(*segment, index, lengths)
-        keep = (np.arange(size) < lengths[:, None]).reshape(-1)
-        yield start, stop, jax.tree.map(lambda x: np.asarray(x)[keep], posterior), work  # noqa: B023
-        if total == 0:
+    stop = min(start + size * D, total)
+    share = -(-(stop - start) // D)
+    first = start + np.arange(D) * share
+    lengths = np.clip(np.minimum(first + share, stop) - first, 0, None).astype(np.int32)
+    index = np.minimum(first[:, None] + np.arange(size), max(total - 1, 0)).astype(np.int32).ravel()
+    segment = _rows((tables, priors), index)
+    posterior, work = _compiled(engine, lanes, devices)(*segment, index, lengths)
+    keep = (np.arange(size) < lengths[:, None]).ravel()
+    return start, stop, jax.tree.map(lambda x: np.asarray(x)[keep], posterior), jax.device_get(work)
+
+
+class _Pool:
+    """Segments one after the other, or side by side in threads; results in order."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def map(self, f: Callable[[int], Any], starts: Sequence[int]) -> Iterator[Any]:
+        """F of every start, at most `workers` of them under way or waiting to be taken."""
+        if self.workers == 1:
+            yield from map(f, starts)
             return
-        start = stop
+        with ThreadPoolExecutor(self.workers) as pool:
+            waiting: deque[Future[Any]] = deque()
+            for start in starts:
+                if len(waiting) >= self.workers:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(f, start))
+            while waiting:
+                yield waiting.popleft().result()
+
+
+@contextlib.contextmanager
+def _workers(devices: tuple[Any, ...]) -> Iterator[_Pool]:
+    """One worker a core where the CPU is the only device: its small operations use one core each."""
+    alone = len(devices) == 1 and devices[0].platform == "cpu"
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    yield _Pool(cores if alone else 1)
 
 
 def _rows(tree: Any, index: np.ndarray) -> Any:
@@ -121,20 +160,25 @@ def _rows(tree: Any, index: np.ndarray) -> Any:
 
 
 _CACHE: dict[Any, Any] = {}
+_COMPILING = threading.Lock()
 
 
 def _compiled(engine: Engine, lanes: int, devices: tuple[Any, ...]) -> Any:
     """The jitted segment of an engine, one shard a device."""
     key = (engine, lanes, devices)
-    if key not in _CACHE:
-        run = partial(_shard, engine, lanes)
-        mesh = Mesh(np.asarray(devices), ("devices",))
-        spec = PartitionSpec("devices")
-        _CACHE[key] = jax.jit(
-            jax.shard_map(
-                run, mesh=mesh, in_specs=(spec,) * 4, out_specs=(spec, spec), check_vma=False
+    with _COMPILING:
+        if key not in _CACHE:
+            mesh = Mesh(np.asarray(devices), ("devices",))
+            spec = PartitionSpec("devices")
+            _CACHE[key] = jax.jit(
+                jax.shard_map(
+                    partial(_shard, engine, lanes),
+                    mesh=mesh,
+                    in_specs=(spec,) * 4,
+                    out_specs=(spec, spec),
+                    check_vma=False,
+                )
             )
-        )
     return _CACHE[key]
 
 
@@ -203,8 +247,6 @@ def _batch_prior(
 
 
 def _known_options(method: str) -> list[str]:
-    import inspect
-
     return [n for n in inspect.signature(ENGINES[method]).parameters if n != "tables"]  # type: ignore[arg-type]
 
 

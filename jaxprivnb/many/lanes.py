@@ -4,6 +4,11 @@ Under a plain `vmap` every lane of a `while_loop` runs until the slowest one end
 job has ended is given the next one from the queue, inside the compiled loop: the arithmetic always
 runs on full lanes, and memory is that of the lanes and of the results.
 
+Arithmetic is always done on blocks of `BLOCK` lanes. XLA may compile the same formula to different
+last bits for different array lengths, but at one length every lane goes through the same
+instructions: so what happens to an item does not depend on how many lanes there are, nor on where
+in them it is.
+
 Nothing in this module knows what the jobs are.
 """
 
@@ -14,30 +19,44 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+BLOCK = 128
+"""Lanes in one piece of compiled arithmetic."""
+
 Item = Any
 State = Any
-Result = Any
 
 
 class Job(NamedTuple):
-    """What is done to one item of the queue; each function is for one item and is vmapped here."""
+    """What is done to one item of the queue; each function is for one item and is mapped here."""
 
     begin: Callable[[Item], State]
+    """Must only move numbers, not compute: it is mapped over batches of several lengths."""
     step: Callable[[Item, State], State]
-    unfinished: Callable[[Item, State], jax.Array]
-    """Whether the state wants another step, bool scalar."""
-    finish: Callable[[Item, State], Result]
+    unfinished: Callable[[State], jax.Array]
+    """Whether the state wants another step, bool scalar; comparisons only, as with `begin`."""
 
 
 class Harvest(NamedTuple):
     """What came out of the lanes."""
 
-    results: Any
-    """The pytree that `finish` gives, leading axis Q, in the order of the queue."""
+    states: State
+    """The last state of every item, leading axis Q, in the order of the queue."""
     steps: jax.Array
     """Steps that each item took, int32 `[Q]`."""
     executed: jax.Array
     """Lane-steps executed in all, int32; sum(steps) / executed is the utilisation."""
+
+
+def by_blocks(f: Callable[..., Any], *trees: Any) -> Any:
+    """vmap(f) over a leading axis that is a multiple of `BLOCK`, one block after the other."""
+    blocks = jax.tree.leaves(trees)[0].shape[0] // BLOCK
+    if blocks == 1:
+        return jax.vmap(f)(*trees)
+    split = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])  # noqa: E731
+    join = lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])  # noqa: E731
+    return jax.tree.map(
+        join, lax.map(lambda block: jax.vmap(f)(*block), jax.tree.map(split, trees))
+    )
 
 
 class _Lanes(NamedTuple):
@@ -55,7 +74,8 @@ class _Lanes(NamedTuple):
     """Whether it wants another step, bool `[L]`."""
     next: jax.Array
     """The first item that is still in the queue."""
-    results: Result
+    ended: State
+    """The last states of items that were handed in, `[Q, ...]`."""
     steps: jax.Array
     rounds: jax.Array
     """Times that all lanes were stepped."""
@@ -66,32 +86,31 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
 
     Args:
         queue: pytree with leading axis Q.
-        length: how many items are real, int32; the rest is padding and gives zeros.
+        length: how many items are real, int32; the rest is padding and keeps its first state.
         job: what to do.
-        lanes: L, static.
+        lanes: L, static, a multiple of `BLOCK`.
         max_rounds: cap on the steps of one item, a last resort: `unfinished` has its own.
     """
     Q = jax.tree.leaves(queue)[0].shape[0]
     batch = max(1, lanes // 4)  # lanes refilled at a time
-    patience = max(1, lanes // 16)  # idle lanes that are worth a refill
+    patience = max(1, lanes // 32)  # finished items that are worth a refill
 
-    def take(index: jax.Array) -> Item:
-        return jax.tree.map(lambda x: x[jnp.minimum(index, Q - 1)], queue)
-
-    def admit(index: jax.Array) -> tuple[Item, State, jax.Array]:
-        item = take(index)
+    def admit(place: jax.Array) -> tuple[Item, State, jax.Array]:
+        item = jax.tree.map(lambda x: x[jnp.minimum(place, Q - 1)], queue)
         state = jax.vmap(job.begin)(item)
-        return item, state, jax.vmap(job.unfinished)(item, state) & (index < length)
+        return item, state, jax.vmap(job.unfinished)(state) & (place < length)
+
+    def held(at: _Lanes) -> jax.Array:
+        """Lanes whose item has finished and is not yet handed in."""
+        return (at.place < Q) & ~at.wanting
 
     def hand_in(at: _Lanes, slot: jax.Array) -> _Lanes:
-        """Store the results of the items in the lanes `slot`; `lanes` itself names none."""
+        """Store the states of the items in the lanes `slot`; the number `lanes` names none."""
         inside = jnp.minimum(slot, lanes - 1)
         done = jnp.where(slot < lanes, at.place[inside], Q)
-        pick = lambda x: x[inside]  # noqa: E731
-        ended = jax.vmap(job.finish)(jax.tree.map(pick, at.item), jax.tree.map(pick, at.state))
-        put = lambda store, new: store.at[done].set(new, mode="drop")  # noqa: E731
+        put = lambda store, lane: store.at[done].set(lane[inside], mode="drop")  # noqa: E731
         return at._replace(
-            results=jax.tree.map(put, at.results, ended), steps=put(at.steps, at.taken[inside])
+            ended=jax.tree.map(put, at.ended, at.state), steps=put(at.steps, at.taken)
         )
 
     def refill(at: _Lanes) -> _Lanes:
@@ -99,52 +118,48 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
         (slot,) = jnp.nonzero(held(at), size=batch, fill_value=lanes)
         slot = slot.astype(jnp.int32)
         at = hand_in(at, slot)
-        index = at.next + jnp.cumsum(slot < lanes, dtype=jnp.int32) - 1
-        index = jnp.where((slot < lanes) & (index < length), index, Q)
-        item, state, wanting = admit(index)
+        place = at.next + jnp.cumsum(slot < lanes, dtype=jnp.int32) - 1
+        place = jnp.where((slot < lanes) & (place < length), place, Q)
+        item, state, wanting = admit(place)
         seat = lambda lane, new: lane.at[slot].set(new, mode="drop")  # noqa: E731
         return at._replace(
             item=jax.tree.map(seat, at.item, item),
             state=jax.tree.map(seat, at.state, state),
-            place=seat(at.place, index),
-            taken=seat(at.taken, jnp.zeros_like(index)),
+            place=seat(at.place, place),
+            taken=seat(at.taken, jnp.zeros_like(place)),
             wanting=seat(at.wanting, wanting),
-            next=at.next + jnp.sum(index < Q, dtype=jnp.int32),
+            next=at.next + jnp.sum(place < Q, dtype=jnp.int32),
         )
-
-    def held(at: _Lanes) -> jax.Array:
-        """Lanes whose item has finished and is not yet handed in."""
-        return (at.place < Q) & ~at.wanting
 
     def going(at: _Lanes) -> jax.Array:
         return jnp.any(at.wanting) | (at.next < length)
 
+    def advance(item: Item, state: State, wanting: jax.Array) -> State:
+        """A step where one is wanted; a finished item is left as it is."""
+        return jax.tree.map(lambda a, b: jnp.where(wanting, a, b), job.step(item, state), state)
+
     def round_(at: _Lanes) -> _Lanes:
-        state = jax.vmap(job.step)(at.item, at.state)
-        keep = jax.vmap(lambda w, new, old: jax.tree.map(lambda a, b: jnp.where(w, a, b), new, old))
-        state = keep(at.wanting, state, at.state)
+        state = by_blocks(advance, at.item, at.state, at.wanting)
         taken = at.taken + at.wanting.astype(jnp.int32)
-        wanting = at.wanting & jax.vmap(job.unfinished)(at.item, state) & (taken < max_rounds)
+        wanting = at.wanting & jax.vmap(job.unfinished)(state) & (taken < max_rounds)
         at = at._replace(state=state, taken=taken, wanting=wanting, rounds=at.rounds + 1)
-        ready = jnp.sum(held(at))
-        worth = (ready >= patience) | ~jnp.any(at.wanting)
+        worth = (jnp.sum(held(at)) >= patience) | ~jnp.any(at.wanting)
         return lax.cond(worth & (at.next < length), refill, lambda at: at, at)
 
-    first = jnp.arange(lanes, dtype=jnp.int32)
-    first = jnp.where(first < length, first, Q)
-    item, state, wanting = admit(first)
-    blank = jax.eval_shape(jax.vmap(job.finish), item, state)
+    place = jnp.arange(lanes, dtype=jnp.int32)
+    place = jnp.where(place < length, place, Q)
+    item, state, wanting = admit(place)
     start = _Lanes(
         item,
         state,
-        first,
-        jnp.zeros(lanes, jnp.int32),
-        wanting,
-        jnp.minimum(length, lanes).astype(jnp.int32),
-        jax.tree.map(lambda s: jnp.zeros((Q, *s.shape[1:]), s.dtype), blank),
-        jnp.zeros(Q, jnp.int32),
-        jnp.zeros((), jnp.int32),
+        place,
+        taken=jnp.zeros(lanes, jnp.int32),
+        wanting=wanting,
+        next=jnp.minimum(length, lanes).astype(jnp.int32),
+        ended=jax.vmap(job.begin)(queue),
+        steps=jnp.zeros(Q, jnp.int32),
+        rounds=jnp.zeros((), jnp.int32),
     )
     end = lax.while_loop(going, round_, start)
-    end = hand_in(end, jnp.arange(lanes, dtype=jnp.int32))  # idle lanes have index Q: dropped
-    return Harvest(end.results, end.steps, end.rounds * lanes)
+    end = hand_in(end, jnp.arange(lanes, dtype=jnp.int32))  # idle lanes hold place Q: dropped
+    return Harvest(end.ended, end.steps, end.rounds * lanes)
