@@ -29,7 +29,7 @@ def test_quantiles_invert_brute_force():
     tables, prior, args = problem(*CASES[0])
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
     real = np.broadcast_to(args[-1], tables.counts.shape)
-    for level in (0.5, 0.95, 0.999999):
+    for level in (0.5, 0.95, 0.999):
         lower, upper = (np.asarray(x) for x in fit.feature_interval(level))
         tail = (1 - level) / 2
         np.testing.assert_allclose(oracles.feature_cdf(brute, lower)[real], tail, rtol=1e-8)

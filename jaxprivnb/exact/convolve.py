@@ -155,7 +155,7 @@ def log_convolve(u: jax.Array, v: jax.Array, length: int | None = None) -> jax.A
 
 
 def _log_terms(u: jax.Array, x: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """q -> the terms of a few taps from q * _LOG_TAPS on, `[_LOG_TAPS, T]`."""
+    """Q -> the terms of a few taps from q * _LOG_TAPS on, `[_LOG_TAPS, T]`."""
     S = u.shape[-1]
     T = x.shape[-1] - S + 1
     steps = -(-S // _LOG_TAPS)

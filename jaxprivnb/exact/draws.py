@@ -42,7 +42,7 @@ def draw(
     place: Placement,
     layout: Layout,
 ) -> Draws:
-    """n draws; the tables of a key do not depend on whether parameters are used."""
+    """N draws; the tables of a key do not depend on whether parameters are used."""
     key_tables, key_probs = jax.random.split(key)
     real = tables.real
     x, _, _ = normalise(up.log_w, layout)

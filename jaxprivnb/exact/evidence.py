@@ -39,7 +39,7 @@ def class_counts(place: Placement, layout: Layout, dtype: jnp.dtype) -> jax.Arra
 
 
 def log_weights(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> jax.Array:
-    """log w_ikj(l), `[I, K, J, cell window]`; a masked cell's count is certainly 0."""
+    """Log w_ikj(l), `[I, K, J, cell window]`; a masked cell's count is certainly 0."""
     m, real = tables.counts, tables.real[..., None]
     n = cell_counts(place, layout, m.dtype)
     start = None if layout.whole else place.cell.astype(m.dtype)
@@ -51,7 +51,7 @@ def log_weights(tables: NoisyTables, prior: Prior, place: Placement, layout: Lay
 
 
 def blocks(log_w: jax.Array, place: Placement, layout: Layout) -> Blocks:
-    """log c_ik = log [w_ik1 * ... * w_ikJ] on the class windows, by a tree of convolutions."""
+    """Log c_ik = log [w_ik1 * ... * w_ikJ] on the class windows, by a tree of convolutions."""
     x, scale, floor = normalise(log_w, layout)
     x, scale, floor = tree(x, scale, floor, layout, stop_at=2)
     # From the sum of the cells' window starts to the start of the class's window.
@@ -150,7 +150,7 @@ def grown_floor(pair: jax.Array, length: int) -> jax.Array:
 def log_class_messages(
     log_c: jax.Array, prior: Prior, real: jax.Array, place: Placement, layout: Layout, N: jax.Array
 ) -> jax.Array:
-    """log h_i(n) = log (a_i)_n / n! + sum_k [log c_ik(n) - log (A_ik)_n / n!], `[I, window]`."""
+    """Log h_i(n) = log (a_i)_n / n! + sum_k [log c_ik(n) - log (A_ik)_n / n!], `[I, window]`."""
     dtype = log_c.dtype
     start = None if layout.whole else place.class_.astype(dtype)
     A = jnp.where(real, prior.feature, 0).sum(-1)
@@ -161,7 +161,7 @@ def log_class_messages(
 
 
 def log_total(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
-    """log [h_1 * ... * h_I](N), scalar."""
+    """Log [h_1 * ... * h_I](N), scalar."""
     head, begin = prefix_messages(log_h, place, layout)[-1]
     return meet(head, begin, log_h[-1], place.class_[-1], N)
 
@@ -169,7 +169,7 @@ def log_total(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) 
 def prefix_messages(
     log_h: jax.Array, place: Placement, layout: Layout
 ) -> list[tuple[jax.Array, jax.Array]]:
-    """log [h_1 * ... * h_r] and its first count, for r = 0, ..., I - 1 (r = 0 is the unit)."""
+    """Log [h_1 * ... * h_r] and its first count, for r = 0, ..., I - 1 (r = 0 is the unit)."""
     unit = jnp.where(jnp.arange(1) == 0, 0.0, -jnp.inf).astype(log_h.dtype)
     found = [(unit, jnp.zeros((), jnp.int32))]
     for i in range(log_h.shape[0] - 1):
@@ -185,7 +185,7 @@ def prefix_messages(
 def meet(
     head: jax.Array, head_begin: jax.Array, tail: jax.Array, tail_begin: jax.Array, N: jax.Array
 ) -> jax.Array:
-    """log sum_n head(n) tail(N - n), both in logs with their first counts."""
+    """Log sum_n head(n) tail(N - n), both in logs with their first counts."""
     return logsumexp(head + reflected(tail, tail_begin, N, head_begin, head.shape[-1]))
 
 
@@ -198,7 +198,7 @@ def reflected(
 
 
 def log_evidence(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> jax.Array:
-    """log P(m), scalar; differentiable in the prior and in the noise's scale."""
+    """Log P(m), scalar; differentiable in the prior and in the noise's scale."""
     N = tables.n_records
     log_w = log_weights(tables, prior, place, layout)
     log_c = blocks(log_w, place, layout).log_value
@@ -207,7 +207,7 @@ def log_evidence(tables: NoisyTables, prior: Prior, place: Placement, layout: La
 
 
 def safe_log(x: jax.Array) -> jax.Array:
-    """log x with -inf, and a gradient of 0, at x = 0."""
+    """Log x with -inf, and a gradient of 0, at x = 0."""
     positive = x > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)
 

@@ -88,21 +88,21 @@ def _share(found: jax.Array, bound_: jax.Array) -> jax.Array:
 
 
 def _least_other(x: jax.Array) -> jax.Array:
-    """min over the other entries of the last axis (0 if there are none), the shape of x."""
+    """Min over the other entries of the last axis (0 if there are none), the shape of x."""
     self_ = jnp.eye(x.shape[-1], dtype=bool)
     least = jnp.where(self_, jnp.inf, x[..., None, :]).min(-1)
     return jnp.where(jnp.isfinite(least), least, 0)
 
 
 def _log_eta(up: Pass, outside: jax.Array, total: jax.Array) -> jax.Array:
-    """log eta_ik without the floor, `[I, K]`, from untilted sums `[I, K, J]`."""
+    """Log eta_ik without the floor, `[I, K]`, from untilted sums `[I, K, J]`."""
     top = jnp.maximum(up.log_w.max(-1), outside)
     others = total.sum(-1, keepdims=True) - total + _least_other(jnp.minimum(top - total, 0))
     return logsumexp(outside + others, axis=-1)
 
 
 def _tilts(tables: NoisyTables, layout: Layout) -> jax.Array:
-    """theta `[1 + 2 Q, K]`: 0, then Q positive ones, then their negatives."""
+    """Theta `[1 + 2 Q, K]`: 0, then Q positive ones, then their negatives."""
     dtype, K = tables.counts.dtype, tables.n_features
     noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
     edge = jnp.full((1, 1, 1), layout.cell // 2, dtype)
@@ -149,7 +149,7 @@ def _tails(
 
 
 def _log_geometric(log_ratio: jax.Array) -> jax.Array:
-    """log 1 / (1 - ratio), and +inf for a ratio of 1 or more."""
+    """Log 1 / (1 - ratio), and +inf for a ratio of 1 or more."""
     falling = log_ratio < 0
     return jnp.where(falling, -jnp.log(-jnp.expm1(jnp.where(falling, log_ratio, -1))), jnp.inf)
 
@@ -162,7 +162,7 @@ def _log_beyond(
     place: Placement,
     layout: Layout,
 ) -> jax.Array:
-    """log of a bound on sum of h_i(n) over n outside the class's window, `[I]`.
+    """Log of a bound on sum of h_i(n) over n outside the class's window, `[I]`.
 
     Args:
         sums: log prod_j sum_l w_j(l) exp(theta l), `[Q, I, K]`.

@@ -11,7 +11,7 @@ total differ by a single term,
     I_x(s, t) - I_x(s + 1, t - 1) = x^s (1 - x)^(t - 1) Gamma(s + t) / (Gamma(s + 1) Gamma(t)),
 
 so the CDF is one incomplete beta and a sum of such terms weighted by the cumulated weights (Abel
-summation). Every sum is of non-negative terms.
+summation), and so is one minus the CDF. Every sum is of non-negative terms.
 """
 
 import math
@@ -148,14 +148,29 @@ def _raise(
 class _Terms(NamedTuple):
     """What a mixture's CDF needs at every x."""
 
-    cumulated: jax.Array
-    """Cumulated weights before `last`, 0 from there on, `[..., W]`."""
+    below: jax.Array
+    """Weight of the components up to t, 0 from `last` on, `[..., W]`."""
+    above: jax.Array
+    """Weight of the components after t, `[..., W]`."""
     slope: jax.Array
-    """weight times (first + t), `[..., W]`."""
+    """weight times alpha, `[..., W]`."""
     alpha: jax.Array
     """first + t, `[..., W]`."""
     log_coefficient: jax.Array
     """log Gamma(total) / (Gamma(alpha + 1) Gamma(total - alpha)), `[..., W]`."""
+    ends: jax.Array
+    """alpha of the last and of the first component that exists, `[2, ...]`."""
+
+
+class _At(NamedTuple):
+    """A mixture at one point, both tails to full relative precision."""
+
+    cdf: jax.Array
+    """P(p <= x), `[...]`."""
+    survival: jax.Array
+    """P(p > x), `[...]`."""
+    x_density: jax.Array
+    """x times the density, `[...]`."""
 
 
 def _terms(mixture: Mixture) -> _Terms:
@@ -167,34 +182,59 @@ def _terms(mixture: Mixture) -> _Terms:
     alpha = jnp.where(exists, alpha, 1)
     beta = jnp.where(exists, mixture.total[..., None] - alpha, 1)
     upper, lower, rest = gammaln(jnp.stack([alpha + beta, alpha + 1, beta]))
-    coefficient = upper - lower - rest
     weight = jnp.where(exists, mixture.weight, 0)
-    before = exists & (t < mixture.last[..., None])
+    between = exists & (t < mixture.last[..., None])
+    upto = jnp.cumsum(weight, axis=-1)
+    after = lax.cumsum(weight, axis=weight.ndim - 1, reverse=True) - weight
+    ends = jnp.stack(
+        [jnp.where(exists, alpha, 0).max(-1), jnp.where(exists, alpha, jnp.inf).min(-1)]
+    )
     return _Terms(
-        jnp.where(before, jnp.cumsum(weight, axis=-1), 0), weight * alpha, alpha, coefficient
+        jnp.where(between, upto, 0),
+        jnp.where(between, after, 0),
+        weight * alpha,
+        alpha,
+        upper - lower - rest,
+        jnp.where(mixture.proper, ends, 1),
     )
 
 
-def _cdf_pdf(mixture: Mixture, terms: _Terms, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(CDF, density) of proper parameters at x `[...]` strictly inside (0, 1)."""
-    log_x, log_rest = jnp.log(x)[..., None], jnp.log1p(-x)[..., None]
-    total = mixture.total[..., None]
-    power = terms.alpha * log_x + (total - terms.alpha - 1) * log_rest
+def _evaluate(mixture: Mixture, terms: _Terms, x: jax.Array, rest: jax.Array) -> _At:
+    """Proper parameters at x `[...]` strictly inside (0, 1), with rest = 1 - x."""
+    total = jnp.where(mixture.proper, mixture.total, 2)
+    log_x, log_rest = jnp.log(x)[..., None], jnp.log(rest)[..., None]
+    power = terms.alpha * log_x + (total[..., None] - terms.alpha - 1) * log_rest
     term = jnp.exp(power + terms.log_coefficient)
-    end = jnp.where(mixture.proper, mixture.first + mixture.last.astype(x.dtype), 1)
-    rest = jnp.where(mixture.proper, mixture.total - end, 1)
-    cdf = betainc(end, rest, x) * mixture.weight.sum(-1) + (terms.cumulated * term).sum(-1)
-    return cdf, (terms.slope * term).sum(-1) / x
+    last, first = terms.ends
+    s, t = jnp.stack([last, total - first]), jnp.stack([total - last, first])
+    shape = (2, *x.shape)
+    s, t = (
+        jnp.broadcast_to(y.reshape(2, *(1,) * (x.ndim - last.ndim), *last.shape), shape)
+        for y in (s, t)
+    )
+    mass = mixture.weight.sum(-1)
+    all_last, none_first = betainc(s, t, jnp.stack([x, rest])) * mass
+    cdf = all_last + (terms.below * term).sum(-1)
+    survival = none_first + (terms.above * term).sum(-1)
+    # Each tail is right where it is small: the incomplete beta errs by 1e-6 just below 1.
+    low = cdf < 0.5 * mass
+    return _At(
+        jnp.where(low, cdf, mass - survival),
+        jnp.where(low, mass - cdf, survival),
+        (terms.slope * term).sum(-1),
+    )
 
 
 def cdf_pdf(mixture: Mixture, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(CDF, density) at x `[...]`; a parameter without a density is a step at its value."""
     dtype = x.dtype
     inside = (x > 0) & (x < 1)
-    cdf, pdf = _cdf_pdf(mixture, _terms(mixture), jnp.where(inside, x, 0.5))
-    cdf = jnp.where(inside, jnp.minimum(cdf, 1), (x >= 1).astype(dtype))
+    safe = jnp.where(inside, x, 0.5)
+    at = _evaluate(mixture, _terms(mixture), safe, 1 - safe)
+    cdf = jnp.where(inside, jnp.minimum(at.cdf, 1), (x >= 1).astype(dtype))
     step = jnp.where(mixture.certain, x >= 1, x >= 0).astype(dtype)
-    return jnp.where(mixture.proper, cdf, step), jnp.where(mixture.proper & inside, pdf, 0)
+    density = jnp.where(mixture.proper & inside, at.x_density / safe, 0)
+    return jnp.where(mixture.proper, cdf, step), density
 
 
 class _Search(NamedTuple):
@@ -237,21 +277,22 @@ def quantiles(mixture: Mixture, q: jax.Array, mean: jax.Array, sd: jax.Array) ->
         return jnp.any(s.moving) & (s.taken < _MAX_STEPS)
 
     def move(s: _Search) -> _Search:
-        x = jnp.clip(expit(s.u), info.tiny, 1 - info.epsneg)
-        cdf, pdf = _cdf_pdf(mixture, terms, x)
-        low, high = jnp.where(cdf < level, s.u, s.low), jnp.where(cdf < level, s.high, s.u)
-        inner = jnp.clip(cdf, info.tiny, 1 - info.epsneg)
-        rate = pdf * x * (1 - x) / (inner * (1 - inner))
-        step = (logit_level - logit(inner)) / jnp.where(rate > 0, rate, 1)
+        x, rest = jnp.maximum(expit(s.u), info.tiny), jnp.maximum(expit(-s.u), info.tiny)
+        at = _evaluate(mixture, terms, x, rest)
+        cdf, survival = jnp.maximum(at.cdf, info.tiny), jnp.maximum(at.survival, info.tiny)
+        gap = logit_level - (jnp.log(cdf) - jnp.log(survival))
+        low, high = jnp.where(gap > 0, s.u, s.low), jnp.where(gap > 0, s.high, s.u)
+        rate = at.x_density * rest * (1 / cdf + 1 / survival)
+        step = gap / jnp.where(rate > 0, rate, 1)
         newton = s.u + step
         # Newton may not leave the bracket; should it dawdle, every other step bisects.
         trusted = (rate > 0) & (newton > low) & (newton < high)
         trusted &= (s.taken < _PATIENCE) | (s.taken % 2 == 0)
         u = jnp.where(trusted, newton, 0.5 * (low + high))
         # Done when F is at q, or u at the root, to rounding; a NaN is not worth pursuing.
-        done = jnp.abs(cdf - level) <= 8 * info.eps * level
+        done = jnp.abs(gap) <= 8 * info.eps * (1 + jnp.abs(logit_level))
         done |= trusted & (jnp.abs(step) <= 4 * info.eps * (1 + jnp.abs(s.u)))
-        done |= (high - low <= 4 * info.eps) | ~jnp.isfinite(cdf)
+        done |= (high - low <= 4 * info.eps) | ~jnp.isfinite(gap)
         # Whoever is done stays where it is, so that a neighbour's search cannot change it.
         moving = s.moving & ~done
         keep = lambda new, old: jnp.where(moving, new, old)  # noqa: E731

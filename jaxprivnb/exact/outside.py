@@ -93,7 +93,7 @@ def _cut(u: jax.Array, v: jax.Array, shift: jax.Array, length: int, layout: Layo
 
 
 def log_mean_count(out: Outside, log_c: jax.Array, counts: jax.Array, layout: Layout) -> jax.Array:
-    """log E[n_ikj | n_i = n, m] for every n in the class windows, `[I, K, J, class window]`.
+    """Log E[n_ikj | n_i = n, m] for every n in the class windows, `[I, K, J, class window]`.
 
     Args:
         out: the messages to the cells.
@@ -111,5 +111,5 @@ def log_mean_count(out: Outside, log_c: jax.Array, counts: jax.Array, layout: La
 
 
 def reversed_last(x: jax.Array) -> jax.Array:
-    """x with its last axis reversed."""
+    """X with its last axis reversed."""
     return lax.rev(x, (x.ndim - 1,))

@@ -121,11 +121,11 @@ class ExactPosterior(Posterior):
         return _feature_density(self, self._points(x))
 
     def sample_tables(self, key: jax.Array, n: int) -> jax.Array:
-        """n i.i.d. draws of the integer tables given m, int32 `[..., n, I, K, J]`."""
+        """N i.i.d. draws of the integer tables given m, int32 `[..., n, I, K, J]`."""
         return self._draw(key, n).counts
 
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`).
+        """N i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`).
 
         The tables behind them are those of `sample_tables` with the same key.
         """
@@ -152,7 +152,7 @@ class ExactPosterior(Posterior):
 
 
 def _over_batch_with(f: Callable[..., Any]) -> Callable[..., Any]:
-    """jit a function of (one posterior, arrays that share its leading axes), over those axes."""
+    """Jit a function of (one posterior, arrays that share its leading axes), over those axes."""
 
     @partial(jax.jit, static_argnums=(2,))
     def vectorised(self: ExactPosterior, x: Any, *static_args: Any) -> Any:

@@ -18,7 +18,7 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 
 def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
-    """log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
+    """Log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
 
     Both arguments are moved up by the recurrence Gamma(x + 1) = x Gamma(x); the difference of the
     two Stirling series is then taken term by term, where it is of the size of the answer.
@@ -34,7 +34,7 @@ def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
 
 
 def log_rising(count: jax.Array, a: jax.Array) -> jax.Array:
-    """log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a), elementwise; a > 0."""
+    """Log (a)_l / l! = log Gamma(l + a) - log Gamma(l + 1) - log Gamma(a), elementwise; a > 0."""
     count, a = jnp.broadcast_arrays(count, a)
     # Gamma(l + a) / Gamma(x) over Gamma(1 + d) / Gamma(1), with the shorter step d of l and a - 1.
     few = count < a - 1
@@ -44,7 +44,7 @@ def log_rising(count: jax.Array, a: jax.Array) -> jax.Array:
 
 
 def log_rising_window(start: jax.Array | None, a: jax.Array, length: int) -> jax.Array:
-    """log (a)_l / l! for l = start, ..., start + length - 1.
+    """Log (a)_l / l! for l = start, ..., start + length - 1.
 
     Args:
         start: whole numbers in float, broadcastable to `a`; None means 0.
@@ -70,13 +70,13 @@ def log_rising_window(start: jax.Array | None, a: jax.Array, length: int) -> jax
 
 
 def log_noise(noise: Any, counts: jax.Array, n: jax.Array) -> jax.Array:
-    """log f(m - n) for counts m `[I, K, J]` and n `[..., L]`: `[I, K, J, L]`."""
+    """Log f(m - n) for counts m `[I, K, J]` and n `[..., L]`: `[I, K, J, L]`."""
     noise = jax.tree.map(lambda s: s[..., :, None, None] if s.ndim == 1 else s, noise)
     return noise.log_prob(counts[..., None] - n)
 
 
 def _stirling_tail(z: jax.Array) -> jax.Array:
-    """log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
+    """Log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
     inverse_square = 1 / jnp.square(z)
     total = jnp.zeros_like(z)
     for c in reversed(_STIRLING):
