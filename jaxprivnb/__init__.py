@@ -4,8 +4,6 @@ Names are imported on first use, so that `import jaxprivnb` and the command line
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jaxprivnb._version import __version__
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
     from jaxprivnb.noise import Laplace as Laplace
-    from jaxprivnb.simulate import Simulation as Simulation
-    from jaxprivnb.simulate import simulate as simulate
+    from jaxprivnb.simulation import Simulation as Simulation
+    from jaxprivnb.simulation import simulate as simulate
     from jaxprivnb.status import Status as Status
     from jaxprivnb.tables import NoisyTables as NoisyTables
     from jaxprivnb.tables import Prior as Prior
@@ -32,7 +30,7 @@ _HOME = {
     "Laplace": "noise",
     "NoisyTables": "tables",
     "Prior": "tables",
-    "Simulation": "simulate",
+    "Simulation": "simulation",
     "Status": "status",
     "VariationalPosterior": "variational.fit",
     "fit_bayes": "baselines",
@@ -40,7 +38,7 @@ _HOME = {
     "fit_many": "many.fit",
     "fit_naive": "baselines",
     "fit_vb": "variational.fit",
-    "simulate": "simulate",
+    "simulate": "simulation",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -56,15 +54,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Package(ModuleType):
-    """Keeps `jaxprivnb.simulate` the function: importing a submodule would rebind its name here."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOME and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

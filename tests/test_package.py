@@ -69,11 +69,11 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = jaxprivnb.fit_vbb
 
 
-@pytest.mark.parametrize("first", ["jaxprivnb.simulate", "jaxprivnb.study.rows"])
+@pytest.mark.parametrize("first", ["jaxprivnb.simulation", "jaxprivnb.study.rows"])
 def test_a_submodule_does_not_take_the_name_of_a_function(first):
     out = run(
         f"import importlib, json, jaxprivnb; importlib.import_module({first!r}); "
-        "print(json.dumps([type(jaxprivnb.simulate).__name__, callable(jaxprivnb.simulate)]))"
+        "print(json.dumps([type(jaxprivnb.simulation).__name__, callable(jaxprivnb.simulation)]))"
     )
     assert out == ["function", True]
 

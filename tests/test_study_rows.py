@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jaxprivnb.baselines import fit_bayes
-from jaxprivnb.simulate import Replicate, simulate_replicates
+from jaxprivnb.simulation import Replicate, simulate_replicates
 from jaxprivnb.study.chunks import all_chunks, chunk, n_chunks, replicate_id
 from jaxprivnb.study.methods import BATCH, available, check_methods
 from jaxprivnb.study.rows import cell_key, cell_noise, compute_chunk

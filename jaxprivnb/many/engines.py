@@ -17,13 +17,17 @@ from jaxprivnb.baselines import _fit_naive
 from jaxprivnb.exact import fit as exact_fit
 from jaxprivnb.exact import window
 from jaxprivnb.many import lanes as lanes_
-from jaxprivnb.many.lanes import by_blocks
+from jaxprivnb.many.lanes import BLOCK, by_blocks
 from jaxprivnb.tables import NoisyTables, Prior
 from jaxprivnb.variational import ascent
 from jaxprivnb.variational import fit as vb_fit
 from jaxprivnb.variational.ascent import Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.starts import Theta, start_points
+
+EXACT_NUMBERS = 2**22
+"""Window entries of all cells that exact fits hold at a time; a power of two. Large windows are
+fitted fewer at a time, and how many depends on the windows alone, never on the batch."""
 
 
 class Work(NamedTuple):
@@ -68,7 +72,9 @@ class Exact:
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
         fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
-        return by_blocks(fit, tables, prior), _all_useful(length)
+        numbers = tables.counts[0].size * self.layout.cell
+        block = max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
+        return by_blocks(fit, tables, prior, block=block), _all_useful(length)
 
 
 class _Item(NamedTuple):

@@ -35,6 +35,7 @@ def fit_many(
     prior: Prior | None = None,
     lanes: int = LANES,
     devices: Sequence[jax.Device] | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
     on_work: Callable[[float, float], None] | None = None,
     **options: Any,
@@ -50,6 +51,7 @@ def fit_many(
         prior: one prior for all (`[I]`, `[I, K, J]`) or one a dataset; uniform if None.
         lanes: datasets in work at a time in each worker; a multiple of 128.
         devices: where to work; all of JAX's default backend if None.
+        workers: threads that run segments side by side; None means one a core on a CPU, else one.
         progress: show a bar; None means where a person is watching (needs rich).
         on_work: called after each segment with (steps that were needed, lane-steps executed).
         **options: of the method, as in `fit_vb` or `fit_exact`.
@@ -76,12 +78,12 @@ def fit_many(
     priors = _batch_prior(prior, tables, batch, total)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
-    with _bar(progress, total, method) as advance, _workers(chosen) as pool:
+    pool = _workers(chosen, workers)
+    with _bar(progress, total, method) as advance:
         size = _segment_size(total, lanes, len(chosen), pool.workers)
         run = partial(_run_segment, flat, priors, engine, lanes, chosen, size, total)
-        for start, stop, posterior, work in pool.map(
-            run, range(0, max(total, 1), size * len(chosen))
-        ):
+        starts = range(0, max(total, 1), size * len(chosen))
+        for start, stop, posterior, work in pool.map(run, starts):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
@@ -139,13 +141,14 @@ class _Pool:
                 yield waiting.popleft().result()
 
 
-@contextlib.contextmanager
-def _workers(devices: tuple[Any, ...]) -> Iterator[_Pool]:
-    """One worker a core where the CPU is the only device: its small operations use one core each."""
+def _workers(devices: tuple[Any, ...], workers: int | None) -> _Pool:
+    """One worker a core where the CPU is the only device: its small operations use one core."""
+    if workers is not None:
+        return _Pool(validate.whole_number("workers", workers, at_least=1))
     alone = len(devices) == 1 and devices[0].platform == "cpu"
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    yield _Pool(cores if alone else 1)
+    return _Pool(cores if alone else 1)
 
 
 def _rows(tree: Any, index: np.ndarray) -> Any:

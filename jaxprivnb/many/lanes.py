@@ -47,16 +47,15 @@ class Harvest(NamedTuple):
     """Lane-steps executed in all, int32; sum(steps) / executed is the utilisation."""
 
 
-def by_blocks(f: Callable[..., Any], *trees: Any) -> Any:
-    """vmap(f) over a leading axis that is a multiple of `BLOCK`, one block after the other."""
-    blocks = jax.tree.leaves(trees)[0].shape[0] // BLOCK
+def by_blocks(f: Callable[..., Any], *trees: Any, block: int = BLOCK) -> Any:
+    """vmap(f) over a leading axis that is a multiple of `block`, one block after the other."""
+    blocks = jax.tree.leaves(trees)[0].shape[0] // block
     if blocks == 1:
         return jax.vmap(f)(*trees)
-    split = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])  # noqa: E731
-    join = lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])  # noqa: E731
-    return jax.tree.map(
-        join, lax.map(lambda block: jax.vmap(f)(*block), jax.tree.map(split, trees))
-    )
+    split = lambda x: x.reshape(blocks, block, *x.shape[1:])  # noqa: E731
+    join = lambda x: x.reshape(blocks * block, *x.shape[2:])  # noqa: E731
+    done = lax.map(lambda piece: jax.vmap(f)(*piece), jax.tree.map(split, trees))
+    return jax.tree.map(join, done)
 
 
 class _Lanes(NamedTuple):

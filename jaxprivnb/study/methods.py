@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from jaxprivnb.noise import Laplace
 from jaxprivnb.posterior import Posterior
-from jaxprivnb.simulate import Simulation
+from jaxprivnb.simulation import Simulation
 from jaxprivnb.study.spec import Method, Spec
 from jaxprivnb.tables import NoisyTables, Prior
 

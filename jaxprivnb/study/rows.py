@@ -12,7 +12,7 @@ import scipy.special
 
 from jaxprivnb.noise import Gaussian, Geometric, Laplace, Noise
 from jaxprivnb.posterior import DirichletPosterior, Posterior
-from jaxprivnb.simulate import Replicate, Simulation, simulate_replicates
+from jaxprivnb.simulation import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, replicate_id
 from jaxprivnb.study.methods import BATCH, first_use, fit_batch
 from jaxprivnb.study.spec import Cell, Spec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxprivnb as pnb
-from jaxprivnb.simulate import LANES, Replicate, nested_replicates, simulate_replicates
+from jaxprivnb.simulation import LANES, Replicate, nested_replicates, simulate_replicates
 
 RAGGED = {"n_classes": 3, "n_categories": (2, 4, 1)}
 KEY = jax.random.key(11)
