@@ -129,7 +129,7 @@ def test_no_records_and_empty_classes():
     counts[0] = -40.0  # surely empty
     counts[1] = 10.0
     fit = fit_exact(pnb.NoisyTables(counts, 20, pnb.Laplace(1.0)))
-    assert float(fit.class_count_pmf[0, 0]) > 0.99
+    assert float(fit.class_count_pmf[0, 0]) > 0.9
     np.testing.assert_allclose(fit.feature_mean[0], 0.5, atol=1e-2)
 
 

@@ -180,22 +180,28 @@ def _terms(mixture: Mixture) -> _Terms:
     # A mixture read backwards may begin below a count of 0, with weights of 0.
     exists = (t <= mixture.last[..., None]) & (alpha > 0) & mixture.proper[..., None]
     alpha = jnp.where(exists, alpha, 1)
-    beta = jnp.where(exists, mixture.total[..., None] - alpha, 1)
-    upper, lower, rest = gammaln(jnp.stack([alpha + beta, alpha + 1, beta]))
-    weight = jnp.where(exists, mixture.weight, 0)
-    between = exists & (t < mixture.last[..., None])
-    upto = jnp.cumsum(weight, axis=-1)
-    after = lax.cumsum(weight, axis=weight.ndim - 1, reverse=True) - weight
     ends = jnp.stack(
         [jnp.where(exists, alpha, 0).max(-1), jnp.where(exists, alpha, jnp.inf).min(-1)]
     )
+    ends = jnp.where(mixture.proper, ends, 1)
+    # Coefficients from that of the first component, by the ratios of neighbours.
+    total = jnp.where(mixture.proper, mixture.total, 2)
+    upper, lower, rest = gammaln(jnp.stack([total, ends[1] + 1, total - ends[1]]))
+    onward = exists & (t < mixture.last[..., None])
+    ratio = (total[..., None] - alpha - 1) / (alpha + 1)
+    step = jnp.log(jnp.where(onward, ratio, 1))
+    coefficient = (upper - lower - rest)[..., None] + jnp.cumsum(step, axis=-1) - step
+    weight = jnp.where(exists, mixture.weight, 0)
+    upto = jnp.cumsum(weight, axis=-1)
+    onwards = lax.cumsum(weight, axis=weight.ndim - 1, reverse=True)
+    after = jnp.concatenate([onwards[..., 1:], jnp.zeros_like(onwards[..., :1])], axis=-1)
     return _Terms(
-        jnp.where(between, upto, 0),
-        jnp.where(between, after, 0),
+        jnp.where(onward, upto, 0),
+        jnp.where(onward, after, 0),
         weight * alpha,
         alpha,
-        upper - lower - rest,
-        jnp.where(mixture.proper, ends, 1),
+        coefficient,
+        ends,
     )
 
 

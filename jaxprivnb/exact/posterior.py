@@ -87,7 +87,8 @@ class ExactPosterior(Posterior):
 
     def feature_quantile(self, q: Any) -> jax.Array:
         """The q-quantile of each P(X_k=j | Y=i), from its mixture of Betas, `[..., I, K, J]`."""
-        return self._feature_quantiles(jnp.asarray(q, self.class_mean.dtype)[None])[0]
+        q = jnp.asarray(q, self.class_mean.dtype)
+        return self._feature_quantiles(jnp.stack([q, 1 - q]))[0]
 
     def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
@@ -97,7 +98,7 @@ class ExactPosterior(Posterior):
         return lower, upper
 
     def _feature_quantiles(self, q: jax.Array) -> jax.Array:
-        """Quantiles at the levels q `[Q]`, with the levels first: `[Q, ..., I, K, J]`."""
+        """Quantiles at two levels q and 1 - q `[2]`, the levels first: `[2, ..., I, K, J]`."""
         found = _feature_quantiles(self, q)
         return jnp.moveaxis(found, len(self.batch_shape), 0)
 
@@ -203,12 +204,10 @@ def _feature_quantiles(self: ExactPosterior, q: jax.Array) -> jax.Array:
     mixture, mean, sd = _feature_mixture(self), self.feature_mean, self.feature_sd
     if mean.shape[-1] != 2:
         return mixtures.quantiles(mixture, q, mean, sd)
-    # Two categories: p_1 = 1 - p_0, so only p_0 is searched, at q and at 1 - q.
+    # Two categories: p_1 = 1 - p_0, and the levels are q and 1 - q, so only p_0 is searched.
     first = jax.tree.map(lambda x: x[:, :, 0], mixture)
-    levels = jnp.concatenate([q, 1 - q[::-1]])
-    found = mixtures.quantiles(first, levels, mean[..., 0], sd[..., 0])
-    own, other = found[: len(q)], 1 - found[: len(q) - 1 : -1]
-    return jnp.where(self.mask, jnp.stack([own, other], axis=-1), 0)
+    found = mixtures.quantiles(first, q, mean[..., 0], sd[..., 0])
+    return jnp.where(self.mask, jnp.stack([found, 1 - found[::-1]], axis=-1), 0)
 
 
 @_over_batch_with
