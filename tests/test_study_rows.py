@@ -9,9 +9,10 @@ import pytest
 import scipy.stats
 
 from jaxprivnb.baselines import fit_bayes
+from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.simulation import Replicate, simulate_replicates
 from jaxprivnb.study.chunks import all_chunks, chunk, n_chunks, replicate_id
-from jaxprivnb.study.methods import BATCH, available, check_methods
+from jaxprivnb.study.methods import available, check_methods
 from jaxprivnb.study.rows import cell_key, cell_noise, compute_chunk
 from jaxprivnb.study.spec import SpecError, from_dict, parse_spec
 
@@ -72,7 +73,7 @@ def table():
     return rows(SPEC)
 
 
-@pytest.mark.parametrize("size", [1, 33, BATCH, 140, 1000])
+@pytest.mark.parametrize("size", [1, 33, BLOCK, 140, 1000])
 def test_rows_do_not_depend_on_how_work_is_cut(table, size):
     spec = dataclasses.replace(SPEC, chunk_size=size)
     if size == 1:  # two chunks are enough to see a lane on its own

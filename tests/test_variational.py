@@ -17,7 +17,7 @@ from jaxprivnb.variational import ascent, updates
 from jaxprivnb.variational.bound import Data, Factors, evaluate
 from jaxprivnb.variational.fit import resolve_limits
 from jaxprivnb.variational.local import BOUNDS, local_bound
-from jaxprivnb.variational.starts import INTERIOR, start_points
+from jaxprivnb.variational.starts import INTERIOR, check_start, start_points
 
 TINY = {
     # name: (I, categories, N)
@@ -187,7 +187,7 @@ def test_the_two_bounds_give_the_same_iterates(accelerate):
     tables = release()
     prior = pnb.Prior.uniform(tables)
     data = Data.of(tables, prior)
-    theta = jax.tree.map(lambda x: x[0], start_points(tables, "naive", 1, None))
+    theta = jax.tree.map(lambda x: x[0], start_points(tables, "naive"))
     states = {}
     for bound in BOUNDS:
         method = ascent.Method(KKT(), local_bound(bound, tables.noise), accelerate)
@@ -323,12 +323,17 @@ def test_float32_agrees_with_float64():
     np.testing.assert_allclose(single.elbo, double.elbo, atol=0.02)
 
 
+def split_start(tables, start):
+    name, given = check_start(tables, start, 1, None)
+    return name, 1, None, given
+
+
 def test_starts_are_strictly_inside_and_random_ones_are_reported():
     tables = release()
     prior = pnb.Prior.uniform(tables)
     zeros = (jnp.array([1.0, 0.0, 0.0]), jnp.zeros_like(tables.counts).at[..., 0].set(1.0))
     for start in ("naive", "uniform", zeros):
-        theta = start_points(tables, start, 1, None)
+        theta = start_points(tables, *split_start(tables, start))
         assert float(jnp.exp(theta.log_t_class).min()) >= INTERIOR / 3 * (1 - 1e-12)
         np.testing.assert_allclose(jnp.exp(theta.log_t_feature).sum(-1), 1, rtol=1e-12)
     fit = pnb.fit_vb(tables, prior, start="random", n_starts=6, key=jax.random.key(1))

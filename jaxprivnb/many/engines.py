@@ -23,7 +23,7 @@ from jaxprivnb.variational import ascent
 from jaxprivnb.variational import fit as vb_fit
 from jaxprivnb.variational.ascent import Limits, Method
 from jaxprivnb.variational.bound import Data
-from jaxprivnb.variational.starts import Theta, start_points
+from jaxprivnb.variational.starts import NAMES, Theta, check_start, start_points
 
 EXACT_NUMBERS = 2**22
 """Window entries of all cells that exact fits hold at a time; a power of two. Large windows are
@@ -155,15 +155,15 @@ def vb_engine(
     """Options of `fit_vb`, checked and made hashable."""
     method = vb_fit.resolve_method(tables.noise, solver=solver, bound=bound, accelerate=accelerate)
     limits = vb_fit.resolve_limits(tables.counts.dtype, tol, max_iterations)
-    validate.choice("start", start, ("naive", "uniform", "random"))
     n_starts = validate.whole_number("n_starts", n_starts, at_least=1)
+    if not isinstance(start, str):
+        raise TypeError(f"start must be one of {', '.join(NAMES)} for many datasets, got {start!r}")
+    check_start(tables, start, n_starts, key)
     seed = None
     if key is not None:
         impl = str(jax.random.key_impl(key))
         data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         seed = (tuple(int(w) for w in data.ravel()), impl)
-    elif n_starts > 1 or start == "random":
-        raise TypeError("random starts need a key: pass key=jax.random.key(...)")
     return Variational(method, start, n_starts, float(limits.tol), max_iterations, seed)
 
 

@@ -1,7 +1,8 @@
-"""The fits a study compares, found by name and run on batches of one fixed size.
+"""The fits a study compares, found by name and run on whole chunks.
 
-Every batch has `BATCH` lanes, the last one filled up with copies: one compiled program serves the
-whole study, and no row's last bit can depend on how many neighbours it had.
+`fit_many` fits a dataset to the same bits whatever batch it comes in, so rows do not depend on how
+a study is cut. The non-private fit, which reads true counts and is not a method of `fit_many`, is
+mapped over blocks of one size for the same reason.
 """
 
 import contextlib
@@ -9,20 +10,20 @@ import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxprivnb.baselines import fit_bayes
+from jaxprivnb.many import fit_many
+from jaxprivnb.many.lanes import BLOCK, by_blocks
 from jaxprivnb.noise import Laplace
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.simulation import Simulation
 from jaxprivnb.study.spec import Method, Spec
 from jaxprivnb.tables import NoisyTables, Prior
-
-BATCH = 128
-"""Lanes a batch: enough to fill vector units, few enough that one slow fit keeps few waiting."""
 
 _HOME = {
     "naive": "baselines",
@@ -36,7 +37,6 @@ _WHOLE_UP_TO = 1024
 """Largest N for which the exact fit computes all counts."""
 _SMALLEST = 128
 """Smaller N share the program of this one: compiling another would cost more than it saves."""
-_COMPILED: dict[Any, Callable[..., Posterior]] = {}
 _GUARD = threading.Lock()
 _COMPILING: dict[Any, threading.Lock] = {}
 _READY: set[Any] = set()
@@ -94,30 +94,29 @@ def check_methods(spec: Spec) -> None:
             raise spec.error(key, f"is refused by {method.method}: {error}") from error
 
 
-def fit_batch(method: Method, simulation: Simulation, prior: Prior, n_records: int) -> Posterior:
-    """Fit one method to every lane of a batch; `prior` is shared by them."""
+def fit_chunk(method: Method, simulation: Simulation, prior: Prior, n_records: int) -> Posterior:
+    """Fit one method to every replicate of a chunk (leading axis); `prior` is shared by them."""
     options = dict(method.options)
+    size = simulation.counts.shape[0]
     shape = (simulation.counts.shape, simulation.counts.dtype, type(simulation.tables.noise))
     if method.method == "bayes":
-        fit = _compiled("bayes", options)
+        fill = np.minimum(np.arange(-(-size // BLOCK) * BLOCK), size - 1)
+        padded = jax.tree.map(lambda x: x[fill], (simulation.counts, simulation.tables.mask))
         with first_use("bayes", shape):
-            return fit(simulation.counts, prior, simulation.tables.mask)
-    if method.method == "exact":
-        if n_records > _WHOLE_UP_TO:  # windows planned for the batch, so not under jit
-            planned = partial(fit_function("exact"), **options)
-            return jax.vmap(planned, in_axes=(0, None))(simulation.tables, prior)
+            fitted = _fit_bayes_blocks(*padded, prior)
+        return jax.tree.map(lambda x: x[:size], fitted)
+    if method.method == "exact" and n_records <= _WHOLE_UP_TO:
         # All counts up to a round number: cells of similar N then share a program.
         options.setdefault("max_records", max(_SMALLEST, 1 << (n_records - 1).bit_length()))
-    fit = _compiled(method.method, options)
-    with first_use(method.method, *sorted(options.items()), shape):
-        return fit(simulation.tables, prior)
+    with first_use(method.label, *sorted(options.items()), shape):
+        # The study has its own threads, so each call works in the one that made it.
+        return fit_many(
+            simulation.tables, method.method, prior=prior, workers=1, progress=False, **options
+        )
 
 
-def _compiled(method: str, options: dict[str, Any]) -> Callable[..., Posterior]:
-    """The jitted, vmapped fit; made once, so that it is compiled once for each shape."""
-    key = (method, tuple(sorted(options.items())))
-    if key not in _COMPILED:
-        shared = (0, None, 0) if method == "bayes" else (0, None)  # data, prior, mask
-        fit = partial(fit_function(method), **options)
-        _COMPILED[key] = jax.jit(jax.vmap(fit, in_axes=shared))
-    return _COMPILED[key]
+@jax.jit
+def _fit_bayes_blocks(counts: jax.Array, mask: jax.Array | None, prior: Prior) -> Posterior:
+    if mask is None:
+        return by_blocks(lambda n: fit_bayes(n, prior), counts)
+    return by_blocks(lambda n, m: fit_bayes(n, prior, m), counts, mask)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.noise import Gaussian, Geometric, Laplace, Noise
 from jaxprivnb.posterior import DirichletPosterior, Posterior
 from jaxprivnb.simulation import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, replicate_id
-from jaxprivnb.study.methods import BATCH, first_use, fit_batch
+from jaxprivnb.study.methods import first_use, fit_chunk
 from jaxprivnb.study.spec import Cell, Spec
 from jaxprivnb.tables import Prior
 
@@ -27,25 +28,14 @@ def compute_chunk(spec: Spec, chunk: Chunk) -> Columns:
 
     Works in the spec's dtype whatever the caller's JAX configuration, and leaves that alone.
     """
-    # Replicates that are asked for intervals go first, so that they share batches.
-    asked = np.arange(chunk.start, chunk.stop)
-    asked = asked[np.argsort(asked % spec.interval_every != 0, kind="stable")]
     with jax.enable_x64(spec.dtype == "float64"):
-        batches = [
-            _compute_batch(spec, chunk.cell, asked[start : start + BATCH])
-            for start in range(0, chunk.size, BATCH)
-        ]
-    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    order = np.lexsort((rows["replicate"], rows["method"]))
-    return {name: column[order] for name, column in rows.items()}
+        return _compute(spec, chunk.cell, np.arange(chunk.start, chunk.stop))
 
 
-def _compute_batch(spec: Spec, number: int, replicates: np.ndarray) -> Columns:
-    """Rows of at most `BATCH` replicates of a cell."""
+def _compute(spec: Spec, number: int, replicates: np.ndarray) -> Columns:
+    """Rows of the named replicates of a cell."""
     cell = spec.cells[number]
-    # Lanes beyond the last replicate repeat it, so that every batch runs the same program.
-    lanes = np.concatenate([replicates, np.repeat(replicates[-1:], BATCH - replicates.size)])
-    ids = np.array([replicate_id(spec, int(r)) for r in lanes], np.int32).T
+    ids = np.array([replicate_id(spec, int(r)) for r in replicates], np.int32).T
     dtype = jnp.dtype(spec.dtype)
     I, K, J = cell.n_classes, cell.n_features, max(cell.n_categories)
     prior = Prior(jnp.full((I,), cell.prior, dtype), jnp.full((I, K, J), cell.prior, dtype))
@@ -60,22 +50,22 @@ def _compute_batch(spec: Spec, number: int, replicates: np.ndarray) -> Columns:
             prior=prior,
             dtype=dtype,
         )
-    size = replicates.size
     parts = []
     # Cells begin with different methods, so that threads compile different programs at first.
     for label in np.roll(np.arange(len(spec.methods)), -number):
         method = spec.methods[label]
         names: Columns = {
-            "cell": np.full(size, number, np.int32),
-            "method": np.full(size, label, np.int16),
+            "cell": np.full(replicates.size, number, np.int32),
+            "method": np.full(replicates.size, label, np.int16),
             "replicate": replicates.astype(np.int32),
-            "parameter": ids[0][:size],
-            "dataset": ids[1][:size],
-            "noise_draw": ids[2][:size],
+            "parameter": ids[0],
+            "dataset": ids[1],
+            "noise_draw": ids[2],
         }
-        posterior = fit_batch(method, simulation, prior, cell.n_records)
-        parts.append(names | score(spec, posterior, simulation, replicates))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        posterior = fit_chunk(method, simulation, prior, cell.n_records)
+        parts.append((label, names | score(spec, posterior, simulation, replicates)))
+    parts.sort(key=lambda part: part[0])
+    return {name: np.concatenate([rows[name] for _, rows in parts]) for name in parts[0][1]}
 
 
 def cell_key(spec: Spec, cell: Cell) -> jax.Array:
@@ -96,7 +86,7 @@ def cell_noise(cell: Cell) -> Noise:
 
 
 def score(spec: Spec, posterior: Posterior, truth: Simulation, replicates: np.ndarray) -> Columns:
-    """What a row says of a fit; the first lanes of the batch are the replicates named.
+    """What a row says of a fit.
 
     Squared error is the mean over real cells of (posterior mean - truth)^2. Coverage at level L is
     the share of real cells whose equal-tailed interval has the truth in it, read off the posterior
@@ -104,36 +94,37 @@ def score(spec: Spec, posterior: Posterior, truth: Simulation, replicates: np.nd
     """
     size = replicates.size
     real = np.broadcast_to(np.asarray(posterior.mask)[:, None], posterior.feature_mean.shape)
-    real = real[:size].reshape(size, -1)
-    flat = lambda x: np.asarray(x, np.float64)[:size].reshape(size, -1)  # noqa: E731
-    over_feature = lambda x: _row_mean(x, real)  # noqa: E731
-    over_class = lambda x: _row_mean(x, np.ones_like(x, bool))  # noqa: E731
+    real = real.reshape(size, -1)
+    flat = lambda x: np.asarray(x, np.float64).reshape(np.shape(x)[0], -1)  # noqa: E731
+    every = np.ones((size, posterior.class_mean.shape[-1]), bool)
 
     out: Columns = {
-        "se_feature": over_feature((flat(posterior.feature_mean) - flat(truth.feature_probs)) ** 2),
-        "se_class": over_class((flat(posterior.class_mean) - flat(truth.class_probs)) ** 2),
+        "se_feature": _row_mean(
+            (flat(posterior.feature_mean) - flat(truth.feature_probs)) ** 2, real
+        ),
+        "se_class": _row_mean((flat(posterior.class_mean) - flat(truth.class_probs)) ** 2, every),
     }
-    wanted = replicates % spec.interval_every == 0
-    if wanted.any():
-        found = [flat(x) for x in intervals(posterior, truth, spec.width_level)]
-    else:
-        found = [
-            np.full(flat(x).shape, np.nan) for x in (truth.feature_probs, truth.class_probs) * 2
-        ]
+    wanted = np.flatnonzero(replicates % spec.interval_every == 0)
+    found = [flat(x) for x in intervals(posterior, truth, spec.width_level, wanted)]
     F_feature, F_class, width_feature, width_class = found
-    keep = lambda x: np.where(wanted, x, np.nan)  # noqa: E731
+
+    def mean_over(x: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        column = np.full(size, np.nan)
+        column[wanted] = _row_mean(x, cells[wanted])
+        return column
+
     for level in spec.levels:
         inside = lambda F, L=level: np.abs(F - 0.5) <= L / 2  # noqa: E731
-        out[coverage_name("feature", level)] = keep(over_feature(inside(F_feature)))
-        out[coverage_name("class", level)] = keep(over_class(inside(F_class)))
-    out["width_feature"] = keep(over_feature(width_feature))
-    out["width_class"] = keep(over_class(width_class))
+        out[coverage_name("feature", level)] = mean_over(inside(F_feature), real)
+        out[coverage_name("class", level)] = mean_over(inside(F_class), every)
+    out["width_feature"] = mean_over(width_feature, real)
+    out["width_class"] = mean_over(width_class, every)
 
     bound = getattr(posterior, "log_evidence", getattr(posterior, "elbo", None))
     out["log_evidence"] = _optional(bound, size)
     out["iterations"] = _optional(getattr(posterior, "iterations", None), size)
     out["max_decrease"] = _optional(getattr(posterior, "max_decrease", None), size)
-    out["status"] = np.asarray(posterior.status)[:size].astype(np.int8)
+    out["status"] = np.asarray(posterior.status).astype(np.int8)
     return out
 
 
@@ -142,24 +133,43 @@ def coverage_name(what: str, level: float) -> str:
     return f"coverage_{what}_{100 * level:g}"
 
 
-def intervals(posterior: Posterior, truth: Simulation, level: float) -> tuple[Any, Any, Any, Any]:
-    """Of every lane: (CDF of P(X|Y) at the truth, CDF of P(Y), interval widths of both)."""
+def intervals(
+    posterior: Posterior, truth: Simulation, level: float, wanted: np.ndarray
+) -> tuple[Any, Any, Any, Any]:
+    """Of the wanted replicates: (CDF of P(X|Y) at the truth, CDF of P(Y), interval widths of both).
+
+    Posteriors other than Dirichlets are asked in blocks of one size, the last one filled up, so
+    that one compiled program serves and no last bit depends on who else is asked.
+    """
     if isinstance(posterior, DirichletPosterior):
+        alpha = [np.asarray(a)[wanted] for a in (posterior.feature_alpha, posterior.class_alpha)]
+        p = [np.asarray(x)[wanted] for x in (truth.feature_probs, truth.class_probs)]
         return (
-            _beta_cdf(posterior.feature_alpha, truth.feature_probs),
-            _beta_cdf(posterior.class_alpha, truth.class_probs),
-            _beta_width(posterior.feature_alpha, level),
-            _beta_width(posterior.class_alpha, level),
+            _beta_cdf(alpha[0], p[0]),
+            _beta_cdf(alpha[1], p[1]),
+            _beta_width(alpha[0], level),
+            _beta_width(alpha[1], level),
         )
-    with first_use("intervals", jax.tree.structure(posterior), posterior.feature_mean.shape):
-        feature_low, feature_high = posterior.feature_interval(level)
-        class_low, class_high = posterior.class_interval(level)
-        return (
-            posterior.feature_cdf(truth.feature_probs),
-            posterior.class_cdf(truth.class_probs),
-            feature_high - feature_low,
-            class_high - class_low,
-        )
+    pieces = []
+    for start in range(0, wanted.size, BLOCK):
+        rows = wanted[start : start + BLOCK]
+        fill = rows[np.minimum(np.arange(BLOCK), rows.size - 1)]
+        some, true = jax.tree.map(lambda x, f=fill: x[f], (posterior, truth))
+        with first_use("intervals", jax.tree.structure(some), some.feature_mean.shape):
+            feature_low, feature_high = some.feature_interval(level)
+            class_low, class_high = some.class_interval(level)
+            block = (
+                some.feature_cdf(true.feature_probs),
+                some.class_cdf(true.class_probs),
+                feature_high - feature_low,
+                class_high - class_low,
+            )
+        pieces.append([np.asarray(x)[: rows.size] for x in block])
+    if not pieces:
+        return tuple(
+            np.zeros((0, *x.shape[1:])) for x in (truth.feature_probs, truth.class_probs) * 2
+        )  # type: ignore[return-value]
+    return tuple(np.concatenate(x) for x in zip(*pieces, strict=True))  # type: ignore[return-value]
 
 
 # Dirichlet marginals are scored on the host: scipy inverts the incomplete beta function hundreds of
@@ -195,4 +205,4 @@ def _row_mean(x: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 def _optional(x: Any, size: int) -> np.ndarray:
     """A float column; nan where the method has no such number."""
-    return np.full(size, np.nan) if x is None else np.asarray(x, np.float64)[:size]
+    return np.full(size, np.nan) if x is None else np.asarray(x, np.float64)

@@ -29,11 +29,21 @@ class Data(NamedTuple):
     """a, `[I]`."""
     prior_feature: jax.Array
     """a, `[I, K, J]`; 0 in masked cells."""
+    log_beta_prior: jax.Array
+    """log B(a) + sum_ik log B(a[i,k,.]), the priors' normalisers, scalar."""
 
     @classmethod
     def of(cls, tables: NoisyTables, prior: Prior) -> "Data":
         """From one checked dataset."""
         real = tables.real
+        every = jnp.ones_like(prior.class_, bool)
+        log_beta = [
+            jnp.sum(cells) - jnp.sum(total)
+            for cells, total in (
+                dirichlet.log_beta_terms(prior.class_, every),
+                dirichlet.log_beta_terms(prior.feature, real),
+            )
+        ]
         return cls(
             jnp.where(real, tables.counts, 0),
             tables.n_records,
@@ -41,6 +51,7 @@ class Data(NamedTuple):
             real,
             prior.class_,
             jnp.where(real, prior.feature, 0),
+            log_beta[0] + log_beta[1],
         )
 
 
@@ -94,7 +105,7 @@ def evaluate(data: Data, factors: Factors, local: LocalBound) -> Bound:
     classes = _dirichlet_block(
         n_class, factors.log_t_class, factors.alpha_class, data.prior_class, every
     )
-    terms = (noise, *features, *classes)
+    terms = (noise, *features, *classes, -data.log_beta_prior)
     elbo = jnp.sum(jnp.stack([jnp.sum(term) for term in terms]))
     magnitude = jnp.sum(jnp.stack([jnp.sum(jnp.abs(term)) for term in terms]))
     return Bound(elbo, magnitude * jnp.finfo(elbo.dtype).eps)
@@ -105,15 +116,10 @@ def _dirichlet_block(
 ) -> tuple[jax.Array, ...]:
     """Terms of sum_j n_j (E log p_j - log t_j) - KL(Dirichlet(alpha) || Dirichlet(prior)).
 
-    The two sums over E log p are merged: at the optimum alpha = prior + n they cancel exactly.
+    Left out is the prior's own -log B, which does not change. The two sums over E log p are merged:
+    at the optimum alpha = prior + n they cancel exactly.
     """
     gamma_alpha, gamma_alpha_total = dirichlet.log_beta_terms(alpha, real)
-    gamma_prior, gamma_prior_total = dirichlet.log_beta_terms(prior, real)
     excess = jnp.where(real, (n - (alpha - prior)) * dirichlet.mean_log(alpha, real), 0)
     entropy = jnp.where(real, -n * log_t, 0)
-    return (
-        excess,
-        entropy,
-        gamma_alpha - gamma_prior,
-        gamma_prior_total - gamma_alpha_total,
-    )
+    return excess, entropy, gamma_alpha, -gamma_alpha_total

@@ -16,7 +16,7 @@ from jaxprivnb.variational import ascent
 from jaxprivnb.variational.ascent import Ascent, Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.local import BOUNDS, local_bound
-from jaxprivnb.variational.starts import Theta, start_points
+from jaxprivnb.variational.starts import check_start, start_points
 from jaxprivnb.variational.updates import at_theta
 
 
@@ -76,8 +76,8 @@ def fit_vb(
     limits = resolve_limits(tables.counts.dtype, tol, max_iterations)
     n_starts = validate.whole_number("n_starts", n_starts, at_least=1)
     prior = resolve_prior(prior, tables.counts, tables.mask)
-    theta = start_points(tables, start, n_starts, key)
-    return _fit(tables, prior, theta, limits, method)
+    name, given = check_start(tables, start, n_starts, key)
+    return _fit(tables, prior, given, key, limits, method, name, n_starts)
 
 
 def resolve_method(noise: Any, *, solver: Any, bound: Any, accelerate: Any) -> Method:
@@ -105,12 +105,20 @@ def resolve_limits(dtype: Any, tol: float | None, max_iterations: int) -> Limits
     return Limits(jnp.asarray(tol, dtype), jnp.asarray(cap, jnp.int32))
 
 
-@partial(jax.jit, static_argnames="method")
+@partial(jax.jit, static_argnames=("method", "start", "n_starts"))
 def _fit(
-    tables: NoisyTables, prior: Prior, starts: Theta, limits: Limits, method: Method
+    tables: NoisyTables,
+    prior: Prior,
+    given: tuple[jax.Array, jax.Array] | None,
+    key: jax.Array | None,
+    limits: Limits,
+    method: Method,
+    start: str,
+    n_starts: int,
 ) -> VariationalPosterior:
-    """Climb from every start (leading axis) and keep the best."""
+    """Climb from every start and keep the best."""
     data = Data.of(tables, prior)
+    starts = start_points(tables, start, n_starts, key, given)
     ends = jax.vmap(lambda theta: ascent.climb(data, theta, method, limits))(starts)
     best = jax.tree.map(lambda x: x[jnp.argmax(ends.elbo)], ends)
     return posterior(tables, prior, data, best, method, ends.elbo)

@@ -18,6 +18,10 @@ INTERIOR = 0.01
 """Share of the uniform distribution in every start."""
 
 NAMES = ("naive", "uniform", "random")
+GIVEN = "given"
+"""The name of a start that the user passed as arrays."""
+
+Pair = tuple[jax.Array, jax.Array]
 
 
 class Theta(NamedTuple):
@@ -29,31 +33,46 @@ class Theta(NamedTuple):
     """`[I, K, J]`, `LOG_ZERO` in masked cells."""
 
 
-def start_points(tables: NoisyTables, start: Any, n_starts: int, key: jax.Array | None) -> Theta:
-    """`n_starts` points on a leading axis: the one asked for, then random ones.
+def check_start(
+    tables: NoisyTables, start: Any, n_starts: int, key: jax.Array | None
+) -> tuple[str, Pair | None]:
+    """What the user asked for, as (name, arrays or None); raises if it cannot be had."""
+    given = None
+    if isinstance(start, str):
+        name = validate.choice("start", start, NAMES)
+    else:
+        name, given = GIVEN, _given(tables, start)
+    if key is None and (n_starts > 1 or name == "random"):
+        raise TypeError("random starts need a key: pass key=jax.random.key(...)")
+    return name, given
+
+
+def start_points(
+    tables: NoisyTables,
+    start: str,
+    n_starts: int = 1,
+    key: jax.Array | None = None,
+    given: Pair | None = None,
+) -> Theta:
+    """`n_starts` points on a leading axis: the one named, then random ones.
 
     Args:
         tables: one dataset.
-        start: "naive", "uniform", "random" or a pair (t `[I]`, t `[I, K, J]`).
+        start: "naive", "uniform", "random", or "given" with `given`.
         n_starts: how many in total, at least 1.
         key: needed where a random start is.
+        given: (t `[I]`, t `[I, K, J]`) of the user.
     """
     real = tables.real
-    points = []
-    if isinstance(start, str):
-        validate.choice("start", start, NAMES)
-        if start == "naive":
-            points.append(inside(*naive_probabilities(tables), real))
-        elif start == "uniform":
-            points.append(inside(*_flat(tables), real))
-    else:
-        points.append(inside(*_given(tables, start), real))
+    flat = jnp.ones_like(tables.counts[:, 0, 0]), jnp.ones_like(tables.counts)
+    named = {"naive": lambda: naive_probabilities(tables), "uniform": lambda: flat}
+    if given is not None:
+        named[GIVEN] = lambda: given
+    points = [inside(*named[start](), real)] if start in named else []
     for r in range(n_starts - len(points)):
-        if key is None:
-            raise TypeError("random starts need a key: pass key=jax.random.key(...)")
-        key_class, key_feature = jax.random.split(jax.random.fold_in(key, r))
+        key_class, key_feature = jax.random.split(jax.random.fold_in(key, r))  # type: ignore[arg-type]
         cells = jnp.broadcast_to(real, tables.counts.shape).astype(tables.counts.dtype)
-        t_class = dirichlet.sample(key_class, jnp.ones_like(tables.counts[:, 0, 0]))
+        t_class = dirichlet.sample(key_class, flat[0])
         points.append(inside(t_class, dirichlet.sample(key_feature, cells), real))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
 
@@ -72,10 +91,6 @@ def _mixed(t: jax.Array, real: jax.Array) -> jax.Array:
     uniform = real.astype(t.dtype) / real.sum(-1, keepdims=True).astype(t.dtype)
     x = (1 - INTERIOR) * kept / kept.sum(-1, keepdims=True) + INTERIOR * uniform
     return jnp.where(real, jnp.log(jnp.where(real, x, 1)), LOG_ZERO)
-
-
-def _flat(tables: NoisyTables) -> tuple[jax.Array, jax.Array]:
-    return jnp.ones_like(tables.counts[:, 0, 0]), jnp.ones_like(tables.counts)
 
 
 def _given(tables: NoisyTables, start: Any) -> tuple[jax.Array, jax.Array]:
