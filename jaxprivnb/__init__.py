@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from jaxprivnb.baselines import fit_bayes as fit_bayes
     from jaxprivnb.baselines import fit_naive as fit_naive
     from jaxprivnb.exact.fit import fit_exact as fit_exact
+    from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
+    from jaxprivnb.exact.prior import fit_prior as fit_prior
     from jaxprivnb.many.fit import fit_many as fit_many
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
     from jaxprivnb.simulation import Simulation as Simulation
     from jaxprivnb.simulation import simulate as simulate
     from jaxprivnb.status import Status as Status
+    from jaxprivnb.study.load import load_study as load_study
+    from jaxprivnb.study.run import run_study as run_study
     from jaxprivnb.tables import NoisyTables as NoisyTables
     from jaxprivnb.tables import Prior as Prior
     from jaxprivnb.variational.fit import VariationalPosterior as VariationalPosterior
     from jaxprivnb.variational.fit import fit_vb as fit_vb
 
 _HOME = {
+    "ExactPosterior": "exact.posterior",
     "Gaussian": "noise",
     "Geometric": "noise",
     "Laplace": "noise",
@@ -37,7 +42,10 @@ _HOME = {
     "fit_exact": "exact.fit",
     "fit_many": "many.fit",
     "fit_naive": "baselines",
+    "fit_prior": "exact.prior",
     "fit_vb": "variational.fit",
+    "load_study": "study.load",
+    "run_study": "study.run",
     "simulate": "simulation",
 }
 
