@@ -46,6 +46,7 @@ def fit_variational(tables):
 
 def chunk_rows(key, n_records, epsilon, size):
     """One array a quantity, the replicates first."""
+    key, draw_key = jax.random.split(key)
     sim = pnb.simulate(
         key,
         n_records=n_records,
@@ -71,7 +72,7 @@ def chunk_rows(key, n_records, epsilon, size):
             error = jnp.square(mean - truth).reshape(size, -1).mean(-1)
             rows[f"mse {what} {name}"] = np.asarray(error)
     # Ranks of the truth among draws: one category a feature, since the two of them sum to one.
-    p_class, p_feature = exact.sample(jax.random.fold_in(key, 1), RANK_DRAWS)
+    p_class, p_feature = exact.sample(draw_key, RANK_DRAWS)
     below = p_class[..., 0] < sim.class_probs[:, None, 0]
     rows["rank p(y)"] = np.asarray(below.sum(1))[:, None]
     below = p_feature[..., 0] < sim.feature_probs[:, None, ..., 0]
