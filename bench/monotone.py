@@ -20,7 +20,7 @@ from common import EPSILONS, SIZES, paper_grid, write  # noqa: E402
 import jaxprivnb as pnb  # noqa: E402
 from jaxprivnb.simplex import SOLVERS, Armijo  # noqa: E402
 
-CASES = {**SOLVERS, "armijo, 3 inner steps": Armijo(inner_steps=3)}
+CASES = {**SOLVERS, "armijo, 20 inner steps": Armijo(inner_steps=20)}
 
 
 def main():
