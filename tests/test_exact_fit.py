@@ -28,8 +28,10 @@ def problem(shape, noise, seed=0):
     return tables, pnb.Prior(a, alpha), (counts, N, log_prob, a, alpha, mask)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("noise", NOISES, ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize(
+    ("shape", "noise"),
+    [(SHAPES[i], NOISES[j]) for i, j in ((0, 0), (1, 0), (2, 0), (0, 1), (1, 2))],
+)
 def test_brute_force(shape, noise):
     tables, prior, args = problem(shape, noise)
     fit = fit_exact(tables, prior)
@@ -115,6 +117,7 @@ def test_without_information_the_posterior_is_the_prior():
     np.testing.assert_allclose(fit.class_sd, np.sqrt(0.25 * 0.75 / 5), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_many_categories():
     sim = pnb.simulate(
         jax.random.key(4), n_records=60, n_categories=(50, 3), noise=pnb.Laplace(2.0)
@@ -137,6 +140,7 @@ def test_no_records_and_empty_classes():
     np.testing.assert_allclose(fit.feature_mean[0], 0.5, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_many_tables_and_classes():
     sim = pnb.simulate(
         jax.random.key(5),

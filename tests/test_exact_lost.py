@@ -25,7 +25,7 @@ def batch(noise):
     ("noise", "layouts"),
     [
         (pnb.Laplace(3.0), [Layout(48, 250, False), Layout(250, 24, False)]),
-        (pnb.Gaussian(4.0), [Layout(40, 32, False)]),
+        pytest.param(pnb.Gaussian(4.0), [Layout(40, 32, False)], marks=pytest.mark.slow),
     ],
     ids=["Laplace", "Gaussian"],
 )

@@ -5,12 +5,13 @@ import itertools
 import numpy as np
 import oracles
 import pytest
-from test_exact_fit import NOISES, SHAPES, problem
+from test_exact_fit import problem
+from test_exact_mixtures import CASES
 
 from jaxprivnb.exact.fit import fit_exact
 
 
-@pytest.mark.parametrize(("shape", "noise"), list(zip(SHAPES, NOISES, strict=True)))
+@pytest.mark.parametrize(("shape", "noise"), CASES)
 def test_every_record_equals_brute_force(shape, noise):
     tables, prior, args = problem(shape, noise)
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
