@@ -73,7 +73,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_a_submodule_does_not_take_the_name_of_a_function(first):
     out = run(
         f"import importlib, json, jaxprivnb; importlib.import_module({first!r}); "
-        "print(json.dumps([type(jaxprivnb.simulation).__name__, callable(jaxprivnb.simulation)]))"
+        "print(json.dumps([type(jaxprivnb.simulate).__name__, callable(jaxprivnb.simulate)]))"
     )
     assert out == ["function", True]
 

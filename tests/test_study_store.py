@@ -242,6 +242,7 @@ def test_no_counts_are_stored(finished):
     assert json.loads((finished / "study.json").read_text())["fingerprint"] == SPEC.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of the scheduler, about the worker that is killed
 def test_dask_survives_a_killed_worker(finished, tmp_path, cache, monkeypatch):
     distributed = pytest.importorskip("distributed")

@@ -73,8 +73,11 @@ def elbo_of(data, factors, local):
     return evaluate(data, factors, local).elbo
 
 
-BELOW = [(case, "laplace", "mixture") for case in TINY] + [
-    ("ragged", "laplace", "quadratic"),
+BELOW = [
+    ("ragged", "laplace", "mixture"),
+    ("empty", "laplace", "mixture"),
+    ("single category", "laplace", "mixture"),
+    ("3 classes", "laplace", "quadratic"),
     ("ragged", "geometric", "mixture"),
     ("ragged", "gaussian", "mixture"),
 ]
@@ -320,7 +323,8 @@ def test_float32_agrees_with_float64():
     single, double = jax.vmap(pnb.fit_vb)(half), jax.vmap(pnb.fit_vb)(tables)
     assert single.feature_mean.dtype == jnp.float32
     assert jnp.all(single.status == Status.SUCCESS)
-    np.testing.assert_allclose(single.elbo, double.elbo, atol=0.02)
+    # The bound is a sum of terms of a thousand nats: float32 resolves it to about 0.1.
+    np.testing.assert_allclose(single.elbo, double.elbo, atol=0.1)
 
 
 def split_start(tables, start):

@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
 from jaxprivnb.many.engines import ENGINES, Engine, Work
@@ -78,22 +77,21 @@ def fit_many(
     priors = _batch_prior(prior, tables, batch, total)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
-    pool = _workers(chosen, workers)
+    threads = _workers(chosen, workers)
     with _bar(progress, total, method) as advance:
-        size = _segment_size(total, lanes, len(chosen), pool.workers)
+        size = _segment_size(total, lanes, threads)
         run = partial(_run_segment, flat, priors, engine, lanes, chosen, size, total)
-        starts = range(0, max(total, 1), size * len(chosen))
-        for start, stop, posterior, work in pool.map(run, starts):
+        for start, stop, posterior, work in _in_order(run, -(-max(total, 1) // size), threads):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
-                on_work(float(work.useful.sum()), float(work.executed.sum()))
+                on_work(float(work.useful), float(work.executed))
     return out.result(batch)
 
 
-def _segment_size(total: int, lanes: int, devices: int, workers: int) -> int:
-    """Datasets a device and segment: the shortest of `SEGMENTS` that gives each worker one."""
-    want = -(-total // (lanes * devices * workers))
+def _segment_size(total: int, lanes: int, threads: int) -> int:
+    """Datasets a segment: the shortest of `SEGMENTS` that gives each thread one."""
+    want = -(-total // (lanes * threads))
     return lanes * next((s for s in SEGMENTS if s >= want), SEGMENTS[-1])
 
 
@@ -105,50 +103,62 @@ def _run_segment(
     devices: tuple[Any, ...],
     size: int,
     total: int,
-    start: int,
+    number: int,
 ) -> tuple[int, int, Any, Work]:
-    """Fit datasets [start, stop), each device an equal share, padded to `size`."""
-    D = len(devices)
-    stop = min(start + size * D, total)
-    share = -(-(stop - start) // D)
-    first = start + np.arange(D) * share
-    lengths = np.clip(np.minimum(first + share, stop) - first, 0, None).astype(np.int32)
-    index = np.minimum(first[:, None] + np.arange(size), max(total - 1, 0)).astype(np.int32).ravel()
-    segment = _rows((tables, priors), index)
-    posterior, work = _compiled(engine, lanes, devices)(*segment, index, lengths)
-    keep = (np.arange(size) < lengths[:, None]).ravel()
-    return start, stop, jax.tree.map(lambda x: np.asarray(x)[keep], posterior), jax.device_get(work)
+    """Fit segment `number` on the device whose turn it is.
+
+    Segments are whole programs on one device each rather than shards of one program: a device then
+    never waits for another, and runs the same instructions however many there are.
+    """
+    start, stop = number * size, min((number + 1) * size, total)
+    index = np.minimum(np.arange(start, start + size), max(total - 1, 0)).astype(np.int32)
+    place = SingleDeviceSharding(devices[number % len(devices)])
+    segment = jax.device_put(
+        (*_rows((tables, priors), index), index, np.int32(stop - start)), place
+    )
+    posterior, work = _fit_segment(*segment, engine=engine, lanes=lanes)
+    host = jax.device_get((posterior, work))
+    return start, stop, jax.tree.map(lambda x: x[: stop - start], host[0]), host[1]
 
 
-class _Pool:
-    """Segments one after the other, or side by side in threads; results in order."""
+@partial(jax.jit, static_argnames=("engine", "lanes"))
+def _fit_segment(
+    tables: NoisyTables,
+    prior: Prior,
+    index: jax.Array,
+    length: jax.Array,
+    *,
+    engine: Engine,
+    lanes: int,
+) -> tuple[Any, Work]:
+    return engine.run(tables, prior, index, length, lanes)
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
 
-    def map(self, f: Callable[[int], Any], starts: Sequence[int]) -> Iterator[Any]:
-        """F of every start, at most `workers` of them under way or waiting to be taken."""
-        if self.workers == 1:
-            yield from map(f, starts)
-            return
-        with ThreadPoolExecutor(self.workers) as pool:
-            waiting: deque[Future[Any]] = deque()
-            for start in starts:
-                if len(waiting) >= self.workers:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(f, start))
-            while waiting:
+def _in_order(f: Callable[[int], Any], count: int, threads: int) -> Iterator[Any]:
+    """f(0), ..., f(count - 1), `threads` at a time; no more results wait than there are threads."""
+    if threads == 1:
+        yield from map(f, range(count))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Any]] = deque()
+        for number in range(count):
+            if len(waiting) >= threads:
                 yield waiting.popleft().result()
+            waiting.append(pool.submit(f, number))
+        while waiting:
+            yield waiting.popleft().result()
 
 
-def _workers(devices: tuple[Any, ...], workers: int | None) -> _Pool:
-    """One worker a core where the CPU is the only device: its small operations use one core."""
+def _workers(devices: tuple[Any, ...], workers: int | None) -> int:
+    """Threads: one a device; one a core where the CPU is the only device, since a program of small
+    operations uses one core.
+    """
     if workers is not None:
-        return _Pool(validate.whole_number("workers", workers, at_least=1))
-    alone = len(devices) == 1 and devices[0].platform == "cpu"
+        return validate.whole_number("workers", workers, at_least=1)
+    if len(devices) > 1 or devices[0].platform != "cpu":
+        return len(devices)
     affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return _Pool(cores if alone else 1)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _rows(tree: Any, index: np.ndarray) -> Any:
@@ -160,36 +170,6 @@ def _rows(tree: Any, index: np.ndarray) -> Any:
         return np.zeros((index.size, *x.shape[1:]), x.dtype)
 
     return jax.tree.map(take, tree)
-
-
-_CACHE: dict[Any, Any] = {}
-_COMPILING = threading.Lock()
-
-
-def _compiled(engine: Engine, lanes: int, devices: tuple[Any, ...]) -> Any:
-    """The jitted segment of an engine, one shard a device."""
-    key = (engine, lanes, devices)
-    with _COMPILING:
-        if key not in _CACHE:
-            mesh = Mesh(np.asarray(devices), ("devices",))
-            spec = PartitionSpec("devices")
-            _CACHE[key] = jax.jit(
-                jax.shard_map(
-                    partial(_shard, engine, lanes),
-                    mesh=mesh,
-                    in_specs=(spec,) * 4,
-                    out_specs=(spec, spec),
-                    check_vma=False,
-                )
-            )
-    return _CACHE[key]
-
-
-def _shard(
-    engine: Engine, lanes: int, tables: NoisyTables, prior: Prior, index: Any, length: Any
-) -> Any:
-    posterior, work = engine.run(tables, prior, index, length[0], lanes)
-    return posterior, jax.tree.map(lambda x: x[None], work)
 
 
 class _Output:

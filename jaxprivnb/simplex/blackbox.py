@@ -62,6 +62,10 @@ class Optax:
             ok = jnp.isfinite(value) & (value >= at.value)
             log_x = jnp.where(ok, candidate, at.log_x)
             close = problem.gap(log_x) <= 4 * eps * (1 + jnp.abs(value))
+            # What the optimiser remembers led downhill: it starts again from the gradient here.
+            optimizer = jax.tree.map(
+                lambda new, old: jnp.where(ok, new, old), optimizer, self.optimizer.init(log_x)
+            )
             factor = jnp.where(ok, self.shrink**-0.5, self.shrink).astype(value.dtype)
             scale = jnp.minimum(at.scale * factor, 1)
             return _Proposal(

@@ -46,7 +46,8 @@ class Limits(NamedTuple):
     """When to stop; data, so that changing them compiles nothing."""
 
     tol: jax.Array
-    """Stop when a cycle adds less than tol * (1 + |bound|), or less than rounding."""
+    """Stop when a cycle adds less than tol * (1 + |bound|), or less than rounding, and moves no
+    probability by more than sqrt(tol)."""
     max_iterations: jax.Array
     """Most sweeps, int32."""
 
@@ -130,8 +131,10 @@ def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
     # At x0 a cycle ends: has it added enough to begin another?
     growth = jnp.where(at.phase == 0, bound.elbo - at.elbo_x0, at.growth)
     small = limits.tol * (1 + jnp.abs(bound.elbo)) + bound.rounding
-    # A bound that stands still because the simplex solver does is not a maximum, hence the gap.
-    done = (at.phase == 0) & known & (jnp.abs(growth) <= small) & (at.gap <= 4 * small)
+    # A bound that stands still because the simplex solver does is not a maximum, hence the gap; nor
+    # is one whose growth is hidden by rounding while the point still moves, as near a saddle.
+    still = _distance(at.theta, at.x0) <= jnp.sqrt(jnp.maximum(limits.tol, _eps(bound.elbo)))
+    done = (at.phase == 0) & known & (jnp.abs(growth) <= small) & (at.gap <= 4 * small) & still
 
     x0 = _choose(at.phase == 0, at.theta, at.x0)
     x1 = _choose(at.phase == 0, new, at.x1)
@@ -186,6 +189,18 @@ def status(at: Ascent) -> jax.Array:
 
 def _choose(take: jax.Array, new: Theta, old: Theta) -> Theta:
     return jax.tree.map(lambda a, b: jnp.where(take, a, b), new, old)
+
+
+def _distance(a: Theta, b: Theta) -> jax.Array:
+    """The largest change of a probability between two points."""
+    return jnp.maximum(
+        jnp.max(jnp.abs(jnp.exp(a.log_t_class) - jnp.exp(b.log_t_class))),
+        jnp.max(jnp.abs(jnp.exp(a.log_t_feature) - jnp.exp(b.log_t_feature))),
+    )
+
+
+def _eps(x: jax.Array) -> float:
+    return float(jnp.finfo(x.dtype).eps)
 
 
 def _all_finite(theta: Theta) -> jax.Array:

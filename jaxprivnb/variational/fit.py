@@ -67,8 +67,9 @@ def fit_vb(
             uniform is mixed into any of them, since a coordinate at 0 would stay there.
         n_starts: how many starts; those after the first are random, and the best bound wins.
         key: JAX random key, needed for random starts.
-        tol: stop when a step adds less than tol * (1 + |bound|); None means 4e-10 in float64 and
-            7e-8, which is rounding, in float32.
+        tol: stop when a step adds less than tol * (1 + |bound|) to the bound and moves no
+            probability by more than sqrt(tol); None means 4e-10 in float64 and 7e-8 in float32,
+            where rounding resolves the bound to about 0.1 at N = 200.
         max_iterations: most sweeps from a start.
     """
     tables.check("fit_vb")
