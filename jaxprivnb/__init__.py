@@ -11,6 +11,7 @@ from jaxprivnb._version import __version__
 if TYPE_CHECKING:
     from jaxprivnb.baselines import fit_bayes as fit_bayes
     from jaxprivnb.baselines import fit_naive as fit_naive
+    from jaxprivnb.exact.compare import compare_with_vb as compare_with_vb
     from jaxprivnb.exact.fit import fit_exact as fit_exact
     from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
     from jaxprivnb.exact.prior import fit_prior as fit_prior
@@ -38,6 +39,7 @@ _HOME = {
     "Simulation": "simulation",
     "Status": "status",
     "VariationalPosterior": "variational.fit",
+    "compare_with_vb": "exact.compare",
     "fit_bayes": "baselines",
     "fit_exact": "exact.fit",
     "fit_many": "many.fit",
