@@ -12,7 +12,7 @@ from jaxprivnb.baselines import fit_bayes
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.simulation import Replicate, simulate_replicates
 from jaxprivnb.study.chunks import all_chunks, chunk, n_chunks, replicate_id
-from jaxprivnb.study.methods import available, check_methods
+from jaxprivnb.study.methods import check_methods
 from jaxprivnb.study.rows import cell_key, cell_noise, compute_chunk
 from jaxprivnb.study.spec import SpecError, from_dict, parse_spec
 
@@ -154,7 +154,6 @@ def test_skipped_intervals_are_blank_and_nothing_else_changes(table):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (available("vb") and available("exact")), reason="not installed")
 def test_every_method_side_by_side():
     """The bound is below the evidence; exact covers at its level and has the least error."""
     text = TEXT.replace("[methods.naive]", "[methods.naive]\n[methods.vb]\n[methods.exact]")
@@ -192,7 +191,6 @@ def test_options_are_checked_before_work():
         )
 
 
-@pytest.mark.skipif(not available("vb"), reason="the variational fit is not installed")
 def test_option_values_are_checked_before_work():
     text = TEXT.replace("[methods.naive]", '[methods.vb]\nsolver = "ktt"')
     with pytest.raises(SpecError, match=r":15: methods.vb is refused by vb: solver .*'kkt'"):

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxprivnb import validate
-from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, normalise
-from jaxprivnb.status import Status
+from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, conclude, normalise
 
 MAX_BACKTRACKS = 60
 """0.5^60 of the first step is below rounding in any float; one more halving cannot help."""
@@ -126,12 +125,7 @@ class Armijo:
             close(log_x, value),
         )
         end = lax.while_loop(unfinished, ascend, start)
-        gap = problem.gap(end.log_x)
-        solved = gap <= jnp.maximum(tol, 64 * eps) * (1 + jnp.abs(end.value))
-        finite = jnp.isfinite(gap) & jnp.isfinite(end.value)
-        status = jnp.where(solved, Status.SUCCESS, Status.MAX_ITERATIONS)
-        status = jnp.where(finite, status, Status.NON_FINITE).astype(jnp.int32)
-        return SimplexSolution(end.log_x, gap, end.steps, status)
+        return conclude(problem, end.log_x, end.steps, self.tol)
 
 
 class _Point(NamedTuple):

@@ -14,8 +14,7 @@ import optax
 from jax import lax
 
 from jaxprivnb import validate
-from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, normalise
-from jaxprivnb.status import Status
+from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, conclude, normalise
 
 ADAM = optax.adam(0.3)
 
@@ -81,12 +80,7 @@ class Optax:
             jnp.zeros((), bool),
         )
         end = lax.while_loop(unfinished, propose, start)
-        gap = problem.gap(end.log_x)
-        close = gap <= 64 * eps * (1 + jnp.abs(end.value))
-        status = jnp.where(close, Status.SUCCESS, Status.MAX_ITERATIONS)
-        finite = jnp.isfinite(gap) & jnp.isfinite(end.value)
-        status = jnp.where(finite, status, Status.NON_FINITE).astype(jnp.int32)
-        return SimplexSolution(end.log_x, gap, end.steps, status)
+        return conclude(problem, end.log_x, end.steps)
 
 
 class _Proposal(NamedTuple):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxprivnb import validate
-from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, normalise
+from jaxprivnb.simplex.problem import SimplexProblem, SimplexSolution, conclude, normalise
 from jaxprivnb.status import Status
 
 
@@ -72,13 +72,10 @@ class MM:
             maximise,
             _Iterate(log_x, problem.objective(log_x), never, jnp.zeros((), jnp.int32), never),
         )
-        gap = problem.gap(end.log_x)
-        close = gap <= 64 * eps * (1 + jnp.abs(end.value))
-        status = jnp.where(close, Status.SUCCESS, Status.MAX_ITERATIONS)
-        status = jnp.where(end.on_boundary, Status.BOUNDARY, status)
-        finite = jnp.isfinite(gap) & jnp.isfinite(end.value)
-        status = jnp.where(finite, status, Status.NON_FINITE).astype(jnp.int32)
-        return SimplexSolution(end.log_x, gap, end.steps, status)
+        solution = conclude(problem, end.log_x, end.steps)
+        finite = solution.status != Status.NON_FINITE
+        status = jnp.where(finite & end.on_boundary, Status.BOUNDARY, solution.status)
+        return solution._replace(status=status.astype(jnp.int32))
 
 
 class _Iterate(NamedTuple):

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxprivnb.status import Status
+
 LOG_ZERO = -1e30
 """log x of a masked coordinate: exp gives exactly 0, and 0 * LOG_ZERO is 0 rather than NaN."""
 
@@ -62,6 +64,18 @@ class SimplexSolution(NamedTuple):
     """Steps taken, int32."""
     status: jax.Array
     """`Status` code, int32."""
+
+
+def conclude(
+    problem: SimplexProblem, log_x: jax.Array, steps: jax.Array, tol: float = 0.0
+) -> SimplexSolution:
+    """Where an iteration stopped: a success if its gap is below tol * (1 + |f|), or rounding."""
+    value, gap = problem.objective(log_x), problem.gap(log_x)
+    small = max(tol, 64 * float(jnp.finfo(log_x.dtype).eps)) * (1 + jnp.abs(value))
+    status = jnp.where(gap <= small, Status.SUCCESS, Status.MAX_ITERATIONS)
+    finite = jnp.isfinite(gap) & jnp.isfinite(value)
+    status = jnp.where(finite, status, Status.NON_FINITE).astype(jnp.int32)
+    return SimplexSolution(log_x, gap, steps, status)
 
 
 @runtime_checkable
