@@ -1,4 +1,4 @@
-"""How many inner steps should the paper's Armijo ascent make in one sweep, with acceleration?
+"""How many inner steps should the Armijo ascent make in one sweep, and by which rule?
 
     python bench/armijo_steps.py [--replicates 512]
 
@@ -22,7 +22,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=512)
     arguments = parser.parse_args()
-    solvers = {f"armijo, {n}": Armijo(inner_steps=n) for n in (1, 2, 3, 5, 10, 20)}
+    solvers = {
+        f"{rule}, {n}": Armijo(inner_steps=n, rule=rule)
+        for rule, steps in (
+            ("curvature", (1, 2, 5, 20)),
+            ("spectral", (1, 5)),
+            ("longest", (5, 20)),
+        )
+        for n in steps
+    }
     rows = []
     for name, solver in {**solvers, "kkt": KKT()}.items():
         for epsilon in (0.01, 0.1, 1.0):
@@ -42,7 +50,7 @@ def main():
             }
             rows.append(row)
             print(
-                f"{name:11} epsilon {epsilon:4g}: {row['ms_a_fit']:7.3f} ms a fit, "
+                f"{name:12} epsilon {epsilon:4g}: {row['ms_a_fit']:7.3f} ms a fit, "
                 f"{row['mean_iterations']:6.1f} sweeps, bound {row['mean_bound']:.6f}, "
                 f"{row['failures']} failures",
                 flush=True,

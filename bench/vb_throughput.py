@@ -24,7 +24,7 @@ import jaxprivnb as pnb  # noqa: E402
 from jaxprivnb.simplex import Armijo  # noqa: E402
 
 TOL = 1e-9
-PLAIN = Armijo(first_step="longest", inner_steps=20)
+PLAIN = Armijo(rule="longest", inner_steps=20)
 
 
 def main():

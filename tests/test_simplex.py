@@ -83,19 +83,23 @@ def check_armijo(problem, log_x, solver):
 
 
 @pytest.mark.parametrize("J", [2, 5, 50])
-@pytest.mark.parametrize("first_step", ["spectral", "longest"])
-def test_armijo_ascends_and_certifies_on_extreme_problems(J, first_step):
+@pytest.mark.parametrize("rule", ["spectral", "longest"])
+def test_armijo_ascends_and_certifies_on_extreme_problems(J, rule):
     problem, log_x = problems(J, 2000, J, extreme=True)
-    check_armijo(problem, log_x, Armijo(inner_steps=30, tol=1e-8, first_step=first_step))
+    check_armijo(problem, log_x, Armijo(inner_steps=30, tol=1e-8, rule=rule))
+
+
+@pytest.mark.parametrize("J", [2, 5, 50])
+def test_armijo_ends_within_its_tolerance_on_extreme_problems(J):
+    problem, log_x = problems(J, 2000, J, extreme=True)
+    assert check_armijo(problem, log_x, Armijo(inner_steps=1000, tol=1e-6)) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("J", [2, 3, 5, 12, 50])
-def test_armijo_on_100_000_extreme_problems(J, capsys):
+def test_armijo_ends_within_its_tolerance_on_100_000_extreme_problems(J):
     problem, log_x = problems(J, 20_000, J, extreme=True)
-    share = check_armijo(problem, log_x, Armijo(inner_steps=300, tol=1e-6))
-    with capsys.disabled():
-        print(f"\nJ={J}: {share:.1%} of extreme problems within tolerance of the exact solution")
+    assert check_armijo(problem, log_x, Armijo(inner_steps=2000, tol=1e-6)) == 1
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_gap_bounds_the_distance_to_the_top():
         (lambda: Armijo(nu=1.5), "nu must be in"),
         (lambda: Armijo(sigma=0.0), "sigma must be in"),
         (lambda: Armijo(inner_steps=0), "inner_steps must be at least 1"),
-        (lambda: Armijo(first_step="largest"), "did you mean 'longest'"),
+        (lambda: Armijo(rule="largest"), "did you mean 'longest'"),
         (lambda: KKT(max_steps=0), "max_steps must be at least 1"),
         (lambda: MM(boundary_step=1.0), "boundary_step must be in"),
         (lambda: Optax(shrink=2.0), "shrink must be in"),

@@ -217,7 +217,7 @@ def test_every_solver_ascends_to_the_same_bound(solver):
 
 def test_plain_armijo_with_the_papers_steps_agrees():
     tables = release(N=200, scale=20.0)
-    solver = Armijo(first_step="longest", inner_steps=20)
+    solver = Armijo(rule="longest", inner_steps=20)
     paper = pnb.fit_vb(tables, solver=solver, accelerate=False)
     assert paper.status == Status.SUCCESS
     np.testing.assert_allclose(paper.elbo, pnb.fit_vb(tables).elbo, atol=1e-4)

@@ -1,19 +1,30 @@
 """Interior first-order ascent with Armijo backtracking (paper 7.2, eq. 10 to 13).
 
-From x the direction is d = x * r with r = grad f - (x . grad f), and the step s is the first of
-s0, nu s0, nu^2 s0, ... with
+From x the direction is d = W r, with a positive diagonal W and r = grad f - L, where L makes d sum
+to 0. The step s is the first of s0, nu s0, nu^2 s0, ... with
 
-    f(x + s d) >= f(x) + sigma s grad f . d                                       (eq. 12)
+    f(x(s)) >= f(x) + sigma s grad f . d                                          (eq. 12)
 
-where s0 < -1 / min_j r_j keeps x + s d = x (1 + s r) inside (eq. 13). Multiplicative, so taken in
-log x: log x + log(1 + s r).
+Three rules choose W, the path x(s) and s0:
 
-The paper leaves s0 free below that limit. `first_step="longest"` starts just below the limit;
-`"spectral"` starts from the Barzilai-Borwein step of the last two points in the metric of d, which
-needs far fewer backtracks and steps.
+`"longest"`, the paper to the letter: W = diag(x), so L = x . grad f (eq. 11); x(s) = x + s d, which
+is log x + log(1 + s r) in logarithms; s0 just below -1 / min_j r_j, where the path leaves (eq. 13).
+
+`"spectral"`: the same, but s0 is the Barzilai-Borwein step of the last two points where that is
+shorter. The paper leaves s0 free below the limit; this needs far fewer steps and backtracks.
+
+`"curvature"`: W = diag(x / (|C| + 2 |A| x)), the inverse of the Hessian, which is diagonal; and the
+arc log x(s) = log x + s d / x, which has the same direction at s = 0 and never leaves. Under eq. 13
+a coordinate that is on its way to exp(-1e6) holds up all others at a factor 100 a step; along the
+arc it does not. s0 = 1, or less where a rising coordinate would go beyond min(1, |C / 2A|).
+
+On problems whose A spans sixteen orders of magnitude the paper's direction reaches a tolerance of
+1e-6 within 2,000 steps in about three cases of four, "curvature" in all, mostly within ten; so it
+is the default.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -35,97 +46,146 @@ class Armijo:
     """Factor of a backtrack, in (0, 1)."""
     sigma: float = 1e-4
     """Share of the first-order gain that a step must realise, in (0, 1)."""
-    inner_steps: int = 5
-    """Most ascent steps in one call. Accelerated fits need few (bench/armijo_steps.py)."""
+    inner_steps: int = 1
+    """Most ascent steps in one call. A fit needs no more than one (bench/armijo_steps.py)."""
     tol: float = 0.0
     """Stop when the gap is below tol * (1 + |f|), never below rounding."""
     longest: float = 0.99
-    """Share of the distance to the boundary that a step may go, in (0, 1)."""
-    first_step: Literal["spectral", "longest"] = "spectral"
-    """Where backtracking starts."""
+    """Share of the distance to the boundary that a straight step may go, in (0, 1)."""
+    rule: Literal["curvature", "spectral", "longest"] = "curvature"
+    """Direction, path and first step; see the module."""
 
     def __post_init__(self) -> None:
         for name in ("nu", "sigma", "longest"):
             validate.real_number(name, getattr(self, name), above=0, below=1)
         validate.whole_number("inner_steps", self.inner_steps, at_least=1)
         validate.real_number("tol", self.tol, above=0, allow_zero=True)
-        validate.choice("first_step", self.first_step, ("spectral", "longest"))
+        validate.choice("rule", self.rule, ("curvature", "spectral", "longest"))
 
     def solve(self, problem: SimplexProblem, log_x: jax.Array) -> SimplexSolution:
         """Up to `inner_steps` ascent steps from log_x `[J]`."""
         problem = problem.centred()
-        real, dtype = problem.real, log_x.dtype
-        eps = jnp.finfo(dtype).eps
-        tol = jnp.asarray(max(self.tol, 0.0), dtype)
+        eps = jnp.finfo(log_x.dtype).eps
+        ray = self._arc if self.rule == "curvature" else self._line
 
-        def residual(log_x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            x, g = jnp.exp(log_x), problem.gradient(log_x)
-            return x, jnp.where(real, g - jnp.sum(x * g), 0)
-
-        def line_search(at: _Point, x: jax.Array, r: jax.Array) -> tuple[jax.Array, ...]:
-            slope = jnp.sum(x * r * r)  # grad f . d
-            lowest = jnp.min(jnp.where(real, r, jnp.inf))
-            limit = jnp.where(lowest < 0, self.longest / jnp.where(lowest < 0, -lowest, 1), 1e6)
-            first = limit if self.first_step == "longest" else jnp.minimum(at.trial, limit)
-
-            def try_step(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-                candidate = normalise(at.log_x + jnp.log1p(s * r), real)
-                value = problem.objective(candidate)
-                return candidate, value, value >= at.value + self.sigma * s * slope
-
-            # A gain below the rounding of f cannot be seen, so it is not searched for.
-            visible = eps * (1 + jnp.abs(at.value))
-
-            def rejected(search: _Search) -> jax.Array:
-                worth = search.step * slope > visible
-                return ~search.accepted & worth & (search.backtracks < MAX_BACKTRACKS)
-
-            def backtrack(search: _Search) -> _Search:
-                s = self.nu * search.step
-                return _Search(s, *try_step(s), search.backtracks + 1)
-
-            found = lax.while_loop(
-                rejected, backtrack, _Search(first, *try_step(first), jnp.zeros((), jnp.int32))
-            )
-            return found.log_x, found.value, found.accepted, found.step
-
-        def spectral(x: jax.Array, r: jax.Array, new_x: jax.Array, new_r: jax.Array) -> jax.Array:
-            # <dx, dx> / -<dx, dg> in the metric 1/x; at a fixed point any positive value will do.
-            dx = new_x - x
-            length = jnp.sum(jnp.where(real, dx * dx / jnp.maximum(x, jnp.finfo(dtype).tiny), 0))
-            bend = -jnp.sum(dx * (new_r - r))
-            return jnp.where(bend > eps * length, length / jnp.where(bend > 0, bend, 1), 1.0)
+        def close(log_x: jax.Array, value: jax.Array) -> jax.Array:
+            small = jnp.maximum(jnp.asarray(self.tol, log_x.dtype), 4 * eps)
+            return problem.gap(log_x) <= small * (1 + jnp.abs(value))
 
         def unfinished(at: _Point) -> jax.Array:
             return ~at.done & (at.steps < self.inner_steps)
 
         def ascend(at: _Point) -> _Point:
-            x, r = residual(at.log_x)
-            log_x, value, accepted, _ = line_search(at, x, r)
-            ok = accepted & (value >= at.value) & jnp.all(jnp.isfinite(log_x) | ~real)
-            log_x = jnp.where(ok, log_x, at.log_x)
-            value = jnp.where(ok, value, at.value)
-            trial = spectral(x, r, *residual(log_x))
+            log_x, value, found = self._search(problem, at, ray(problem, at))
             return _Point(
-                log_x, value, trial.astype(dtype), at.steps + 1, ~ok | close(log_x, value)
+                log_x,
+                value,
+                jnp.where(found, at.log_x, at.before),
+                at.steps + 1,
+                ~found | close(log_x, value),
             )
 
-        def close(log_x: jax.Array, value: jax.Array) -> jax.Array:
-            return problem.gap(log_x) <= jnp.maximum(tol, 4 * eps) * (1 + jnp.abs(value))
-
-        x, r = residual(log_x)
         value = problem.objective(log_x)
-        bend = jnp.sum(jnp.square(x * r) * (-2 * problem.A) + x * r * r * (-problem.C))
-        slope = jnp.sum(x * r * r)
-        start = _Point(
-            log_x,
-            value,
-            jnp.where(bend > 0, slope / jnp.where(bend > 0, bend, 1), 1.0).astype(dtype),
-            jnp.zeros((), jnp.int32),
-            close(log_x, value),
-        )
+        start = _Point(log_x, value, log_x, jnp.zeros((), jnp.int32), close(log_x, value))
         end = lax.while_loop(unfinished, ascend, start)
         return conclude(problem, end.log_x, end.steps, self.tol)
+
+    def _search(
+        self, problem: SimplexProblem, at: "_Point", ray: "_Ray"
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Backtrack along a ray: (log x, f, whether a step was accepted)."""
+        real = problem.real
+
+        def try_step(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            candidate = normalise(ray.path(s), real)
+            value = problem.objective(candidate)
+            return candidate, value, value >= at.value + self.sigma * s * ray.slope
+
+        def rejected(search: _Search) -> jax.Array:
+            worth = search.step >= ray.shortest
+            return ~search.accepted & worth & (search.backtracks < MAX_BACKTRACKS)
+
+        def backtrack(search: _Search) -> _Search:
+            s = self.nu * search.step
+            return _Search(s, *try_step(s), search.backtracks + 1)
+
+        first = _Search(ray.first, *try_step(ray.first), jnp.zeros((), jnp.int32))
+        found = lax.while_loop(rejected, backtrack, first)
+        inside = jnp.all(jnp.isfinite(found.log_x) | ~real)
+        ok = found.accepted & (found.value >= at.value) & inside
+        return (
+            jnp.where(ok, found.log_x, at.log_x),
+            jnp.where(ok, found.value, at.value),
+            ok,
+        )
+
+    def _arc(self, problem: SimplexProblem, at: "_Point") -> "_Ray":
+        """The rule "curvature"."""
+        real, log_x = problem.real, at.log_x
+        x, g = jnp.exp(log_x), problem.gradient(log_x)
+        bend = jnp.where(real, -problem.C - 2 * problem.A * x, 1)
+        weight = x / bend
+        r = jnp.where(real, g - jnp.sum(weight * g) / jnp.sum(weight), 0)
+        speed = r / bend
+        # A rising coordinate is carried no further than where its own curvature sets in.
+        rising, tiny = speed > 0, jnp.finfo(log_x.dtype).tiny
+        ceiling = jnp.minimum(jnp.log(-problem.C) - jnp.log(jnp.maximum(-2 * problem.A, tiny)), 0)
+        room = jnp.maximum(ceiling - log_x, 1) / jnp.where(rising, speed, 1)
+        first = jnp.minimum(1, jnp.min(jnp.where(rising, room, jnp.inf)))
+        # A coordinate at exp(-500) has no slope and much to gain, so no step is too short to try.
+        nothing = jnp.zeros((), log_x.dtype)
+        return _Ray(lambda s: log_x + s * speed, jnp.sum(x * speed * r), first, nothing)
+
+    def _line(self, problem: SimplexProblem, at: "_Point") -> "_Ray":
+        """The rules "spectral" and "longest"."""
+        real, log_x = problem.real, at.log_x
+        x, r = _residual(problem, log_x)
+        slope = jnp.sum(x * r * r)  # grad f . d
+        lowest = jnp.min(jnp.where(real, r, jnp.inf))
+        limit = jnp.where(lowest < 0, self.longest / jnp.where(lowest < 0, -lowest, 1), 1e6)
+        first = limit
+        if self.rule == "spectral":
+            first = jnp.minimum(_spectral_step(problem, at, x, r, slope), limit)
+        # A gain below the rounding of f cannot be seen, so it is not searched for.
+        visible = jnp.finfo(log_x.dtype).eps * (1 + jnp.abs(at.value))
+        shortest = visible / jnp.where(slope > 0, slope, 1)
+        return _Ray(lambda s: log_x + jnp.log1p(s * r), slope, first, shortest)
+
+
+def _residual(problem: SimplexProblem, log_x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(x, r = grad f - x . grad f), eq. 11."""
+    x, g = jnp.exp(log_x), problem.gradient(log_x)
+    return x, jnp.where(problem.real, g - jnp.sum(x * g), 0)
+
+
+def _spectral_step(
+    problem: SimplexProblem, at: "_Point", x: jax.Array, r: jax.Array, slope: jax.Array
+) -> jax.Array:
+    """<dx, dx> / -<dx, dg> in the metric 1/x of the last move; at first, Newton's along d."""
+    old_x, old_r = _residual(problem, at.before)
+    dx = x - old_x
+    tiny = jnp.finfo(x.dtype).tiny
+    length = jnp.sum(jnp.where(problem.real, dx * dx / jnp.maximum(old_x, tiny), 0))
+    bend = -jnp.sum(dx * (r - old_r))
+    usual = bend > jnp.finfo(x.dtype).eps * length
+    d = x * r
+    bend_along_d = jnp.sum(jnp.where(problem.real, -2 * problem.A * d * d - problem.C * d * r, 0))
+    newton = slope / jnp.where(bend_along_d > 0, bend_along_d, 1)
+    step = jnp.where(usual, length / jnp.where(usual, bend, 1), 1.0)
+    return jnp.where(at.steps > 0, step, jnp.where(bend_along_d > 0, newton, 1.0)).astype(x.dtype)
+
+
+class _Ray(NamedTuple):
+    """What a line search goes along."""
+
+    path: Callable[[jax.Array], jax.Array]
+    """Step to log x, not normalised."""
+    slope: jax.Array
+    """grad f . d."""
+    first: jax.Array
+    """s0."""
+    shortest: jax.Array
+    """Steps below this are not tried."""
 
 
 class _Point(NamedTuple):
@@ -134,8 +194,8 @@ class _Point(NamedTuple):
     log_x: jax.Array
     value: jax.Array
     """f at the point."""
-    trial: jax.Array
-    """Where the next line search starts."""
+    before: jax.Array
+    """log x one step ago."""
     steps: jax.Array
     done: jax.Array
     """Converged, or no step was accepted."""
