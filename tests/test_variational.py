@@ -14,7 +14,7 @@ from jaxprivnb import Status
 from jaxprivnb.simplex import KKT, SOLVERS, Armijo
 from jaxprivnb.simplex.problem import LOG_ZERO, normalise
 from jaxprivnb.variational import ascent, updates
-from jaxprivnb.variational.bound import Data, Factors, evaluate
+from jaxprivnb.variational.bound import Data, Factors, collapsed, evaluate
 from jaxprivnb.variational.fit import resolve_limits
 from jaxprivnb.variational.local import BOUNDS, local_bound
 from jaxprivnb.variational.starts import INTERIOR, check_start, start_points
@@ -70,7 +70,7 @@ def release(seed=0, n_categories=(2, 3, 4), I=3, N=60, scale=5.0, shape=()):
 
 @partial(jax.jit, static_argnums=2)
 def elbo_of(data, factors, local):
-    return evaluate(data, factors, local).elbo
+    return evaluate(data, factors, local)
 
 
 BELOW = [
@@ -104,12 +104,23 @@ def test_the_bound_is_below_the_evidence(case, noise, bound):
         assert fit.status == Status.SUCCESS
 
 
+@pytest.mark.parametrize(("case", "noise"), [("ragged", "laplace"), ("empty", "gaussian")])
+def test_the_collapsed_bound_is_the_bound_at_optimal_factors(case, noise):
+    tables, prior = tiny(case, 2, NOISES[noise])
+    data, local = Data.of(tables, prior), local_bound("mixture", tables.noise)
+    at = updates.refresh(data, random_factors(5, data), local)
+    bound = jax.jit(collapsed, static_argnums=2)(data, at, local)
+    expected = float(elbo_of(data, at, local))
+    assert float(bound.elbo) == pytest.approx(expected, abs=4 * float(bound.rounding) + 1e-12)
+    assert 0 < float(bound.rounding) < 1e-12
+
+
 def from_unconstrained(data, z_class, z_feature, local):
     """The profile bound as a function of unconstrained logits."""
     real = jnp.broadcast_to(data.real, z_feature.shape)
     log_t_class = normalise(z_class, jnp.ones_like(z_class, bool))
     factors = updates.at_theta(data, log_t_class, normalise(z_feature, real), local)
-    return evaluate(data, factors, local).elbo
+    return evaluate(data, factors, local)
 
 
 slope_of = jax.jit(jax.grad(from_unconstrained, argnums=(1, 2)), static_argnums=3)
@@ -143,7 +154,7 @@ def test_each_update_is_the_numerical_maximum_over_its_factor(case, bound, noise
     data, local = Data.of(tables, prior), local_bound(bound, tables.noise)
     at = random_factors(3, data)
     real = np.broadcast_to(np.asarray(data.real), data.m.shape)
-    elbo = jax.jit(lambda f: evaluate(data, f, local).elbo)
+    elbo = jax.jit(lambda f: evaluate(data, f, local))
 
     def maximised(field, to_field, z0):
         loss = jax.jit(jax.value_and_grad(lambda z: -elbo(at._replace(**{field: to_field(z)}))))

@@ -6,31 +6,12 @@ one anchor a window is computed by a form whose size is that of the answer, and 
 window by summing log((l - 1 + a) / l); a = 1 gives exactly 0.
 """
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-_SHIFT = 10
-"""Stirling's series is used from here on: its first neglected term is then below 1e-15."""
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-
-
-def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
-    """Log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
-
-    Both arguments are moved up by the recurrence Gamma(x + 1) = x Gamma(x); the difference of the
-    two Stirling series is then taken term by term, where it is of the size of the answer.
-    """
-    steps = [(x + d + t) / (x + t) for t in range(_SHIFT)]
-    # Two logarithms of short products, which stay clear of overflow in float32.
-    half = _SHIFT // 2
-    moved = jnp.log(math.prod(steps[:half])) + jnp.log(math.prod(steps[half:]))
-    low = x + _SHIFT
-    high = low + d
-    main = (low - 0.5) * jnp.log1p(d / low) + d * (jnp.log(high) - 1)
-    return main + _stirling_tail(high) - _stirling_tail(low) - moved
+from jaxprivnb.gamma import log_gamma_ratio
 
 
 def log_rising(count: jax.Array, a: jax.Array) -> jax.Array:
@@ -73,12 +54,3 @@ def log_noise(noise: Any, counts: jax.Array, n: jax.Array) -> jax.Array:
     """Log f(m - n) for counts m `[I, K, J]` and n `[..., L]`: `[I, K, J, L]`."""
     noise = jax.tree.map(lambda s: s[..., :, None, None] if s.ndim == 1 else s, noise)
     return noise.log_prob(counts[..., None] - n)
-
-
-def _stirling_tail(z: jax.Array) -> jax.Array:
-    """Log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
-    inverse_square = 1 / jnp.square(z)
-    total = jnp.zeros_like(z)
-    for c in reversed(_STIRLING):
-        total = total * inverse_square + c
-    return total / z

@@ -52,6 +52,13 @@ class SimplexProblem(NamedTuple):
         c = jnp.min(jnp.where(self.real, -self.C, jnp.inf))
         return jnp.maximum(c * logsumexp(jnp.where(self.real, log_x + r / c, -jnp.inf)), 0)
 
+    def gap_rounding(self, log_x: jax.Array) -> jax.Array:
+        """About how large a `gap` rounding alone makes of 0: eps times the terms it subtracts."""
+        problem = self.centred()
+        x = jnp.exp(log_x)
+        terms = 2 * jnp.abs(problem.A) * x + jnp.abs(problem.B) + jnp.abs(problem.C * (1 + log_x))
+        return jnp.finfo(x.dtype).eps * jnp.sum(jnp.where(self.real, x * terms, 0))
+
 
 class SimplexSolution(NamedTuple):
     """Where a solver ended."""

@@ -19,7 +19,7 @@ from jax import lax
 from jaxprivnb.simplex.problem import SimplexSolver
 from jaxprivnb.status import Status
 from jaxprivnb.variational.accelerate import extrapolate
-from jaxprivnb.variational.bound import Data, evaluate
+from jaxprivnb.variational.bound import Data, collapsed
 from jaxprivnb.variational.local import LocalBound
 from jaxprivnb.variational.starts import Theta
 from jaxprivnb.variational.updates import at_theta, sweep
@@ -118,7 +118,7 @@ def begin(theta: Theta) -> Ascent:
 def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
     """Evaluate the bound at `theta`, keep or drop it, and sweep on from it."""
     factors = at_theta(data, *at.theta, method.local)
-    bound = evaluate(data, factors, method.local)
+    bound = collapsed(data, factors, method.local)
     swept = sweep(data, factors, method.local, method.solver)
     new = Theta(swept.factors.log_t_class, swept.factors.log_t_feature)
 
