@@ -39,9 +39,9 @@ def log_gamma_excess(n: jax.Array, a: jax.Array) -> jax.Array:
     """
     z = n + a
     high = z + _SHIFT
-    steps = [high / (z + t) for t in range(_SHIFT)]
-    half = _SHIFT // 2
-    moved = jnp.log(math.prod(steps[:half])) + jnp.log(math.prod(steps[half:]))
+    # prod_t high / (z + t) in pairs: (z + t)(z + S - 1 - t) = z (z + S - 1) + t (S - 1 - t).
+    pair, square = z * (z + _SHIFT - 1), high * high
+    moved = jnp.log(math.prod(square / (pair + t * (_SHIFT - 1 - t)) for t in range(_SHIFT // 2)))
     tiny = jnp.finfo(z.dtype).tiny
     some = n > tiny / jnp.finfo(z.dtype).eps
     main = jnp.where(some, n * jnp.log1p((a + _SHIFT) / jnp.where(some, n, 1)), 0)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,9 +79,9 @@ def fit_many(
     out = _Output(total)
     threads = _workers(chosen, workers)
     with _bar(progress, total, method) as advance:
-        size = _segment_size(total, lanes, threads)
-        run = partial(_run_segment, flat, priors, engine, lanes, chosen, size, total)
-        for start, stop, posterior, work in _in_order(run, -(-max(total, 1) // size), threads):
+        segments = _Segments.of(total, lanes, threads)
+        run = partial(_run_segment, flat, priors, engine, lanes, chosen, segments)
+        for start, stop, posterior, work in _in_order(run, segments.number, threads):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
@@ -89,10 +89,28 @@ def fit_many(
     return out.result(batch)
 
 
-def _segment_size(total: int, lanes: int, threads: int) -> int:
-    """Datasets a segment: the shortest of `SEGMENTS` that gives each thread one."""
-    want = -(-total // (lanes * threads))
-    return lanes * next((s for s in SEGMENTS if s >= want), SEGMENTS[-1])
+class _Segments(NamedTuple):
+    """How the datasets are cut."""
+
+    total: int
+    number: int
+    """How many segments."""
+    length: int
+    """Datasets in each but the last."""
+    size: int
+    """The compiled length, with padding: one of `SEGMENTS` times the lanes."""
+
+    @classmethod
+    def of(cls, total: int, lanes: int, threads: int) -> "_Segments":
+        """As few segments as fit, as many for each thread, and of equal length."""
+        count = threads * max(1, -(-total // (threads * lanes * SEGMENTS[-1])))
+        rows = max(1, -(-total // (lanes * count)))
+        size = next(s for s in SEGMENTS if s >= rows)
+        return cls(total, max(1, -(-total // (rows * lanes))), rows * lanes, size * lanes)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """The datasets [start, stop) of a segment."""
+        return number * self.length, min((number + 1) * self.length, self.total)
 
 
 def _run_segment(
@@ -101,8 +119,7 @@ def _run_segment(
     engine: Engine,
     lanes: int,
     devices: tuple[Any, ...],
-    size: int,
-    total: int,
+    segments: _Segments,
     number: int,
 ) -> tuple[int, int, Any, Work]:
     """Fit segment `number` on the device whose turn it is.
@@ -110,8 +127,9 @@ def _run_segment(
     Segments are whole programs on one device each rather than shards of one program: a device then
     never waits for another, and runs the same instructions however many there are.
     """
-    start, stop = number * size, min((number + 1) * size, total)
-    index = np.minimum(np.arange(start, start + size), max(total - 1, 0)).astype(np.int32)
+    start, stop = segments.bounds(number)
+    index = np.minimum(np.arange(start, start + segments.size), max(segments.total - 1, 0))
+    index = index.astype(np.int32)
     place = SingleDeviceSharding(devices[number % len(devices)])
     segment = jax.device_put(
         (*_rows((tables, priors), index), index, np.int32(stop - start)), place
