@@ -33,7 +33,7 @@ from jaxprivnb.status import Status
 class KKT:
     """Options of the root search."""
 
-    quick_steps: int = 5
+    quick_steps: int = 12
     """Most steps of Newton's method from the start before the bracket is used; may be 0."""
 
     max_steps: int = 100
