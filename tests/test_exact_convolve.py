@@ -6,7 +6,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxprivnb.exact.convolve import align, convolve, log_convolve, slide
+from jaxprivnb.exact.convolve import align, convolve, log_convolve, slide, truncated
 
 
 def steep(seed, length):
@@ -33,6 +33,18 @@ def test_lengths(s, r, length):
     np.testing.assert_allclose(convolve(u, v, length), expected, rtol=1e-13)
     logs = jax.vmap(lambda a, b: log_convolve(a, b, length))(jnp.log(u), jnp.log(v))
     np.testing.assert_allclose(np.exp(logs), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", [7, 64, 96, 130, 256])
+def test_truncated_and_its_gradient_are_those_of_the_full_convolution(length):
+    rng = np.random.default_rng(4)
+    u, v, ct = (rng.uniform(size=(2, length)) for _ in range(3))
+    for a, b, row in zip(u, v, truncated(u, v), strict=True):
+        np.testing.assert_allclose(row, np.convolve(a, b)[:length], rtol=1e-13)
+    to_u, to_v = jax.grad(lambda u, v: (truncated(u, v) * ct).sum(), argnums=(0, 1))(u, v)
+    for a, b, c, du, dv in zip(u, v, ct, to_u, to_v, strict=True):
+        np.testing.assert_allclose(du, np.convolve(c[::-1], b)[:length][::-1], rtol=1e-13)
+        np.testing.assert_allclose(dv, np.convolve(c[::-1], a)[:length][::-1], rtol=1e-13)
 
 
 def test_slide_gradient_is_that_of_the_plain_sum():

@@ -25,6 +25,8 @@ from jax import lax
 
 _TAPS = 16
 """Products fused into one pass over the output; below 16 the passes are bound by memory."""
+_LEAF = 64
+"""Truncated convolutions up to this length are not halved."""
 _LOG_TAPS = 4
 _LEAST = -jnp.inf
 
@@ -69,10 +71,43 @@ def _slide_reverse(
 slide.defvjp(_slide_forward, _slide_reverse)
 
 
+@jax.custom_vjp
+def truncated(u: jax.Array, v: jax.Array) -> jax.Array:
+    """The first L entries of u * v for u, v `[..., L]`: out[t] = sum_{s <= t} u[s] v[t - s].
+
+    Halving L leaves two truncated convolutions of half the length and one full square, so less than
+    the square that a single slide over zeros would take. The transposes are truncated convolutions
+    as well.
+    """
+    L = u.shape[-1]
+    if L <= _LEAF or L % 2:
+        return slide(u, _pad(v, L - 1, 0))
+    h = L // 2
+    low = truncated(u[..., :h], v[..., :h])
+    high = slide(u[..., :h], v[..., 1:]) + truncated(u[..., h:], v[..., :h])
+    return jnp.concatenate([low, high], axis=-1)
+
+
+def _truncated_forward(u: jax.Array, v: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return truncated(u, v), (u, v)
+
+
+def _truncated_reverse(
+    saved: tuple[jax.Array, jax.Array], ct: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    u, v = saved
+    return _flip(truncated(_flip(ct), v)), _flip(truncated(_flip(ct), u))
+
+
+truncated.defvjp(_truncated_forward, _truncated_reverse)
+
+
 def convolve(u: jax.Array, v: jax.Array, length: int | None = None) -> jax.Array:
     """The first `length` entries (default all) of u * v, over the last axis."""
     S, R = u.shape[-1], v.shape[-1]
     length = S + R - 1 if length is None else length
+    if S == R == length:
+        return truncated(*jnp.broadcast_arrays(u, v))
     # Entry t needs v[t - S + 1 .. t]; what lies outside v is 0.
     return slide(u, _pad(v, S - 1, length - R) if length >= R else _pad(v[..., :length], S - 1, 0))
 

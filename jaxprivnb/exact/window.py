@@ -51,10 +51,10 @@ class Placement(NamedTuple):
 
 
 def bucket(length: float) -> int:
-    """The smallest supported length >= `length`: multiples of 64, then 2^k and 1.5 * 2^k."""
+    """The smallest supported length >= `length`: multiples of 32, then 2^k and 1.5 * 2^k."""
     length = max(1, math.ceil(length))
     if length <= SMALL:
-        return 64 * math.ceil(length / 64)
+        return 32 * math.ceil(length / 32)
     power = 2 ** math.ceil(math.log2(length))
     return power if length > 0.75 * power else 3 * power // 4
 

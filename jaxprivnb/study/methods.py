@@ -33,9 +33,9 @@ _HOME = {
 }
 """The module that has `fit_<method>`."""
 
-_WHOLE_UP_TO = 1024
+_WHOLE_UP_TO = 1023
 """Largest N for which the exact fit computes all counts."""
-_SMALLEST = 128
+_SMALLEST = 127
 """Smaller N share the program of this one: compiling another would cost more than it saves."""
 _GUARD = threading.Lock()
 _COMPILING: dict[Any, threading.Lock] = {}
@@ -106,8 +106,8 @@ def fit_chunk(method: Method, simulation: Simulation, prior: Prior, n_records: i
             fitted = _fit_bayes_blocks(*padded, prior)
         return jax.tree.map(lambda x: x[:size], fitted)
     if method.method == "exact" and n_records <= _WHOLE_UP_TO:
-        # All counts up to a round number: cells of similar N then share a program.
-        options.setdefault("max_records", max(_SMALLEST, 1 << (n_records - 1).bit_length()))
+        # All counts 0..2^k - 1: cells of similar N then share a program.
+        options.setdefault("max_records", max(_SMALLEST, (1 << n_records.bit_length()) - 1))
     with first_use(method.label, *sorted(options.items()), shape):
         # The study has its own threads, so each call works in the one that made it.
         return fit_many(
