@@ -24,7 +24,8 @@ from jaxprivnb.study.store import part_name, read_manifest
 SPEC = """\
 name = "kill-resume"
 seed = 11
-chunk_size = 16
+chunk_size = 100
+interval_every = 5
 
 [grid]
 n_records = [50, 200]
@@ -37,6 +38,8 @@ datasets = 10
 noise_draws = 2
 
 [methods.naive]
+[methods.vb]
+[methods.exact]
 [methods.bayes]
 """
 
