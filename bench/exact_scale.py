@@ -6,22 +6,22 @@ process, and prints times, peak memory and the bound on the mass left out.
     python bench/exact_scale.py
 """
 
-import json
-import pathlib
 import resource
 import statistics
 import time
 
 import jax
 
-import jaxprivnb as pnb
-from jaxprivnb.exact.fit import fit_exact
+jax.config.update("jax_enable_x64", True)
 
-RESULTS = pathlib.Path(__file__).parent / "results" / "exact_scale.json"
+from common import write  # noqa: E402
+
+import jaxprivnb as pnb  # noqa: E402
+
 REPEATS = 5
 
 
-def measure(n_records: int) -> dict:
+def measure(n_records):
     sim = pnb.simulate(
         jax.random.key(0),
         n_records=n_records,
@@ -32,7 +32,7 @@ def measure(n_records: int) -> dict:
     seconds = []
     for _ in range(1 + REPEATS):
         begin = time.perf_counter()
-        fit = jax.block_until_ready(fit_exact(sim.tables))
+        fit = jax.block_until_ready(pnb.fit_exact(sim.tables))
         seconds.append(time.perf_counter() - begin)
     covered = (sim.feature_probs >= fit.feature_interval(0.95)[0]) & (
         sim.feature_probs <= fit.feature_interval(0.95)[1]
@@ -50,8 +50,7 @@ def measure(n_records: int) -> dict:
     }
 
 
-def main() -> None:
-    jax.config.update("jax_enable_x64", True)
+def main():
     rows = [measure(10_000), measure(1_000_000)]
     for row in rows:
         print(
@@ -62,8 +61,7 @@ def main() -> None:
         )
     ratio = rows[1]["seconds"] / rows[0]["seconds"]
     print(f"ratio {ratio:.2f} (at most 3)")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"rows": rows, "ratio": ratio}, indent=1) + "\n")
+    write("exact_scale", {"rows": rows, "ratio": ratio})
 
 
 if __name__ == "__main__":
