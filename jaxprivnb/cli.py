@@ -1,6 +1,6 @@
 """The command line.
 
-Exit codes: 0 done; 2 the command, the study file or an argument is wrong; 3 the folder holds
+Exit codes: 0 done; 2 the command, an input file or an argument is wrong; 3 the folder holds
 another study; 4 a file could not be read or written (finished parts are intact); 5 an optional
 dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on from
 there.
@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxprivnb._version import __version__
+from jaxprivnb.privacy.commands import add_commands
 
 EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA = 2, 3, 4, 5
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 _EPILOG = """exit codes:
   0    done
-  2    the command or the study file is wrong
+  2    the command or an input file is wrong
   3    the folder holds another study
   4    a file could not be read or written; finished parts are intact
   5    an optional dependency is missing
@@ -101,6 +102,8 @@ def build_parser() -> argparse.ArgumentParser:
     summary.add_argument("dir", help="the study's folder or URL")
     summary.add_argument("--format", choices=("terminal", "csv", "markdown"), default="terminal")
     summary.set_defaults(command=_summary)
+
+    add_commands(commands)
     return parser
 
 
