@@ -88,16 +88,19 @@ def plot(table, path):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for axis, name in zip(axes, ("accuracy", "log_score"), strict=True):
+    epsilons = sorted({r["epsilon_total"] for r in table})
+    for axis, name, sign in zip(axes, ("accuracy", "log_score"), (1, -1), strict=True):
         for method in (*FITS, NON_PRIVATE):
             rows = [r for r in table if r["method"] == method]
-            epsilon = [r["epsilon_total"] for r in rows]
+            values = [sign * r[name][0] for r in rows]
             error = [r[name][1] or 0 for r in rows]
             style = "--" if method == NON_PRIVATE else "o-"
-            axis.errorbar(epsilon, [r[name][0] for r in rows], error, fmt=style, label=method)
+            axis.errorbar(epsilons, values, error, fmt=style, label=method)
         axis.set(xscale="log", xlabel="epsilon, all 64 tables together")
+        axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
+        axis.minorticks_off()
     axes[0].set(ylabel="accuracy on held-out images", ylim=(0, 1))
-    axes[1].set(ylabel="mean log probability of the true digit", yscale="symlog")
+    axes[1].set(ylabel="log loss on held-out images", yscale="log")
     axes[0].legend()
     figure.suptitle("Digits, binarised: predicted from the release alone")
     figure.savefig(path, dpi=150)

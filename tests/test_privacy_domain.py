@@ -130,6 +130,20 @@ def test_no_records_and_no_domain():
         pnb.release(empty, empty[:, 0], **ALMOST_EXACT, n_classes=2)
 
 
+def test_a_domain_that_cannot_be_read_from_the_data_does_not_tell_of_them():
+    for value in (7654321, 2**70, 1e300):
+        x = np.array([[1], [value]], object)
+        with pytest.raises(ValueError, match="give the public one") as caught:
+            pnb.release(x, [0, 1], **ALMOST_EXACT, n_classes=2)
+        assert not any(c.isdigit() for c in str(caught.value).replace("'x0'", ""))
+    with (
+        pytest.warns(pnb.PrivacyWarning),
+        pytest.raises(ValueError, match="does not make a release") as caught,
+    ):
+        pnb.release([[0, 1], [1, 1999999]], [0, 1], **ALMOST_EXACT, n_classes=2)
+    assert "1999999" not in str(caught.value)
+
+
 def test_private_columns_do_not_show_themselves():
     assert repr(factorise(np.array([12345, 7]), "x")) == "Factor(private)"
 

@@ -145,7 +145,15 @@ def settle_domain(
         )
     if unknown == "other":
         columns = [column.with_other() for column in columns]
-    return Domain(class_column, tuple(columns))
+    try:
+        return Domain(class_column, tuple(columns))
+    except ValueError:
+        if not inferred:
+            raise
+        # The shape would tell of the data.
+        raise ValueError(
+            "the domain that was read from the data does not make a release: give the public one"
+        ) from None
 
 
 def encode(column: Column, factor: Factor, *, what: str, unknown: str) -> np.ndarray:
@@ -229,9 +237,18 @@ def _numbered(name: str, argument: str, size: Any) -> Column:
 def _inferred(name: str, factor: Factor) -> Column:
     """The labels that occur; for whole numbers >= 0, all up to the largest."""
     occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
-    labels = [v for v in occurring if isinstance(v, str | int | float) and v == v]
+    labels = [v for v in occurring if isinstance(v, str) or _is_finite(v)]
     if not labels:
         raise ValueError(f"{name!r} has no values to read a domain from: give the public domain")
     if all(not isinstance(v, str | bool) and v >= 0 and v == v // 1 for v in labels):
-        return _numbered(name, f"the domain of {name!r}", int(max(labels)) + 1)
-    return Column(name, tuple(sorted(labels, key=lambda v: (isinstance(v, str), v))))
+        size = int(max(labels)) + 1
+        if size <= MAX_CELLS:
+            return Column(name, tuple(range(size)))
+    elif len(labels) <= MAX_CELLS:
+        return Column(name, tuple(sorted(labels, key=lambda v: (isinstance(v, str), v))))
+    # Not how many: that is the data's to know.
+    raise ValueError(f"{name!r} has too large a domain to read from the data: give the public one")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -122,29 +122,26 @@ class PrivacyLedger:
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             entry = Entry(guarantee.epsilon(), guarantee.rho, when)
             entries = (*self._entries, entry)
-            self._check(guarantee, entries)
+            self._check(entries)
             if self._path is not None:
                 self._write(entries)
             self._entries = entries
 
-    def _check(self, guarantee: Guarantee, entries: tuple[Entry, ...]) -> None:
-        for name, cost, limit in (
-            ("epsilon", "epsilon", self.epsilon_limit),
-            ("rho", "rho", self.rho_limit),
-        ):
+    def _check(self, entries: tuple[Entry, ...]) -> None:
+        for name, limit in (("epsilon", self.epsilon_limit), ("rho", self.rho_limit)):
             if limit is None:
                 continue
-            total = math.fsum(getattr(e, cost) for e in entries)
-            if math.isinf(total):
+            *before, cost = (getattr(e, name) for e in entries)
+            if math.isinf(cost):
                 raise BudgetExceededError(
                     "this ledger has an epsilon limit, and a release by rho_total promises no "
                     "epsilon: use epsilon_total, or a ledger with a rho_limit only"
                 )
-            if total > limit * (1 + _ROUNDING):
-                before = math.fsum(getattr(e, cost) for e in self._entries)
+            spent = math.fsum(before)
+            if spent + cost > limit * (1 + _ROUNDING):
                 raise BudgetExceededError(
-                    f"the release would cost {name} {getattr(entries[-1], cost):g}; "
-                    f"{before:g} of {limit:g} are spent, {max(limit - before, 0):g} are left"
+                    f"the release would cost {name} {cost:g}; {spent:g} of {limit:g} are spent, "
+                    f"{max(limit - spent, 0):g} are left"
                 )
         if len(entries) > _MAX_ENTRIES:
             raise BudgetExceededError(f"a ledger holds at most {_MAX_ENTRIES} releases")
