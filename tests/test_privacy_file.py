@@ -204,7 +204,7 @@ HOSTILE = {
     "wide": lambda: b"[" + b"0," * 30_000_000 + b"0]",
     "many empty lists": lambda: b"[" + b"[]" * 20_000_000,
     "many strings": lambda: b'""' * 30_000_000,
-    "unclosed string": lambda: b'"' + b'\\"' * 30_000_000,
+    "unclosed string": lambda: b'"' + b'\\"' * 300_000,
     "closed too often": lambda: b"]" * 30_000_000,
     "wide, within the bounds": lambda: (
         HEAD + b'1,"sha256":"","content":{"a":[' + b"1.5," * 3_900_000 + b"1]}}"
@@ -230,6 +230,17 @@ def test_hostile_files_are_refused_quickly(tmp_path, kind):
     with pytest.raises(ValueError, match=r"release\.json: "):
         pnb.load_release(path)
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_depth_is_bounded_before_parsing(opening):
+    with pytest.raises(ValueError, match="nested more than 8 deep"):
+        sealed.open_sealed(opening * 9, "a", 1)
+    with pytest.raises(ValueError, match="cut off"):
+        sealed.open_sealed(opening * 8, "a", 1)
+    text = b'{"format":"[[[[[[[[[[\\"[[[[[["}'  # brackets in a text are no depth
+    with pytest.raises(ValueError, match="not a file of format"):
+        sealed.open_sealed(text, "a", 1)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")

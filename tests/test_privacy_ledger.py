@@ -2,12 +2,13 @@
 
 import json
 import multiprocessing
+import time
 
 import numpy as np
 import pytest
 
 import jaxprivnb as pnb
-from jaxprivnb.privacy import mechanism
+from jaxprivnb.privacy import mechanism, sealed
 from jaxprivnb.privacy.record import Guarantee
 
 X = np.zeros((4, 2), int)
@@ -138,8 +139,6 @@ def test_a_damaged_ledger_is_refused(tmp_path):
     ],
 )
 def test_a_forged_ledger_is_refused(tmp_path, change, message):
-    from jaxprivnb.privacy import sealed
-
     path = tmp_path / "ledger.json"
     pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
     content = json.loads(path.read_text())["content"] | change
@@ -154,17 +153,27 @@ def test_limits_must_be_positive(limits):
         pnb.PrivacyLedger(*limits)
 
 
-def _charge_often(path):
+def _charge_often(path, barrier):
+    real = sealed.write
+
+    def slowly(*args):  # between reading and writing, where a lost update would happen
+        time.sleep(0.02)
+        real(*args)
+
+    sealed.write = slowly
     ledger = pnb.PrivacyLedger(path=path)
+    barrier.wait()
     for _ in range(5):
         ledger.charge(pure(0.01))
 
 
 def test_processes_share_a_file(tmp_path):
+    pytest.importorskip("fcntl")
     path = tmp_path / "ledger.json"
     pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_charge_often, args=(path,)) for _ in range(2)]
+    barrier = context.Barrier(2, timeout=120)
+    workers = [context.Process(target=_charge_often, args=(path, barrier)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
