@@ -46,6 +46,13 @@ def test_its_leaves_are_those_of_noisy_tables_and_a_transformed_one_is_plain():
     assert type(jax.jit(lambda t: t)(made)) is pnb.NoisyTables
 
 
+def test_releases_of_one_shape_stack_into_a_batch():
+    batch = jax.tree.map(lambda *x: jax.numpy.stack(x), example("sex"), example("age", 0.5))
+    assert type(batch) is pnb.NoisyTables
+    assert batch.batch_shape == (2,)
+    np.testing.assert_array_equal(batch.noise.scale, [4.0, 8.0])
+
+
 def test_metadata_key_no_compiled_program():
     assert jax.tree.structure(example("sex", 1.0)) == jax.tree.structure(example("age", 0.5))
     traces = []

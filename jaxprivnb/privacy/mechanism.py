@@ -9,6 +9,7 @@ Neighbours differ in one record, N fixed: in every table one cell falls by one a
 by one, so L1 = 2 and L2 = sqrt(2).
 """
 
+import importlib.metadata
 import math
 from typing import Any, NamedTuple
 
@@ -94,8 +95,6 @@ def distance(measure: Measure) -> float | int:
 
 def opendp_version() -> str:
     """Of the library that draws the noise."""
-    import importlib.metadata
-
     return importlib.metadata.version("opendp")
 
 
