@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -45,7 +46,7 @@ class PrivacyLedger:
 
     A charge is made before noise is drawn and stays if the release then fails: a budget that may
     have been spent is spent. With a `path` every charge is on disk before noise is drawn, and
-    several processes may share the file (where the system has `flock`).
+    several processes may share the file (where the system has `flock`; a `.lock` stays beside it).
 
     Args:
         epsilon_limit: largest total epsilon, or None.
@@ -59,28 +60,29 @@ class PrivacyLedger:
         rho_limit: float | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        limits = {"epsilon_limit": epsilon_limit, "rho_limit": rho_limit}
-        for name, value in limits.items():
+        given = {"epsilon_limit": epsilon_limit, "rho_limit": rho_limit}
+        for name, value in given.items():
             if value is not None:
-                limits[name] = validate.real_number(name, value, above=0)
+                given[name] = validate.real_number(name, value, above=0)
         self._path = None if path is None else os.fspath(path)
-        self._limits = limits
+        self._limits = given
         self._entries: tuple[Entry, ...] = ()
-        if self._path is not None and os.path.exists(self._path):
-            given = {name: value for name, value in limits.items() if value is not None}
-            self._read()
-            for name, value in given.items():
-                if self._limits[name] != value:
-                    raise ValueError(
-                        f"{self._path} has {name}={self._limits[name]}, not {value:g}: "
-                        "a ledger's limits do not change"
-                    )
-            return
-        if all(value is None for value in limits.values()):
+        self._mutex = threading.Lock()
+        begins = self._path is None or not os.path.exists(self._path)
+        if begins and all(value is None for value in given.values()):
             raise TypeError("give epsilon_limit, rho_limit or both")
-        if self._path is not None:
-            with self._locked():
+        if self._path is None:
+            return
+        with self._locked():
+            if not os.path.exists(self._path):  # unless another process has just begun it
                 self._write(self._entries)
+            self._read()
+        for name, value in given.items():
+            if value is not None and value != self._limits[name]:
+                raise ValueError(
+                    f"{self._path} has {name}={self._limits[name]}, not {value:g}: "
+                    "a ledger's limits do not change"
+                )
 
     @property
     def epsilon_limit(self) -> float | None:
@@ -168,7 +170,12 @@ class PrivacyLedger:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the file against other processes; the lock dies with its holder."""
+        """Hold the ledger against other threads and processes; a lock dies with its holder."""
+        with self._mutex, self._file_locked():
+            yield
+
+    @contextlib.contextmanager
+    def _file_locked(self) -> Iterator[None]:
         try:
             import fcntl
         except ImportError:  # not on this system
