@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
     from jaxprivnb.noise import Laplace as Laplace
+    from jaxprivnb.privacy.domain import PrivacyWarning as PrivacyWarning
+    from jaxprivnb.privacy.file import load_release as load_release
+    from jaxprivnb.privacy.ledger import BudgetExceededError as BudgetExceededError
+    from jaxprivnb.privacy.ledger import PrivacyLedger as PrivacyLedger
+    from jaxprivnb.privacy.publish import release as release
+    from jaxprivnb.privacy.record import Release as Release
     from jaxprivnb.simulation import Simulation as Simulation
     from jaxprivnb.simulation import simulate as simulate
     from jaxprivnb.status import Status as Status
@@ -30,12 +36,16 @@ if TYPE_CHECKING:
     from jaxprivnb.variational.fit import fit_vb as fit_vb
 
 _HOME = {
+    "BudgetExceededError": "privacy.ledger",
     "ExactPosterior": "exact.posterior",
     "Gaussian": "noise",
     "Geometric": "noise",
     "Laplace": "noise",
     "NoisyTables": "tables",
     "Prior": "tables",
+    "PrivacyLedger": "privacy.ledger",
+    "PrivacyWarning": "privacy.domain",
+    "Release": "privacy.record",
     "Simulation": "simulation",
     "Status": "status",
     "VariationalPosterior": "variational.fit",
@@ -46,7 +56,9 @@ _HOME = {
     "fit_naive": "baselines",
     "fit_prior": "exact.prior",
     "fit_vb": "variational.fit",
+    "load_release": "privacy.file",
     "load_study": "study.load",
+    "release": "privacy.publish",
     "run_study": "study.run",
     "simulate": "simulation",
 }

@@ -1,9 +1,9 @@
 """The command line.
 
-Exit codes: 0 done; 2 the command, the study file or an argument is wrong; 3 the folder holds
+Exit codes: 0 done; 2 the command, an input file or an argument is wrong; 3 the folder holds
 another study; 4 a file could not be read or written (finished parts are intact); 5 an optional
-dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on from
-there.
+dependency is missing; 130 interrupted by Ctrl-C, 143 by SIGTERM: the same command goes on with a
+study.
 
 JAX is imported only when work begins, so help and errors are immediate.
 """
@@ -17,17 +17,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxprivnb._version import __version__
+from jaxprivnb.privacy.commands import add_commands
 
 EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA = 2, 3, 4, 5
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 _EPILOG = """exit codes:
   0    done
-  2    the command or the study file is wrong
+  2    the command or an input file is wrong
   3    the folder holds another study
   4    a file could not be read or written; finished parts are intact
   5    an optional dependency is missing
-  130  interrupted (143: terminated); the same command goes on from there
+  130  interrupted (143: terminated); the same command goes on with a study
 """
 
 
@@ -101,6 +102,8 @@ def build_parser() -> argparse.ArgumentParser:
     summary.add_argument("dir", help="the study's folder or URL")
     summary.add_argument("--format", choices=("terminal", "csv", "markdown"), default="terminal")
     summary.set_defaults(command=_summary)
+
+    add_commands(commands)
     return parser
 
 
@@ -260,9 +263,9 @@ def _guarded(command: Callable[[argparse.Namespace], int], arguments: argparse.N
     try:
         return command(arguments)
     except KeyboardInterrupt:
-        return _stopped("interrupted", EXIT_INTERRUPTED)
+        return _stopped(command, "interrupted", EXIT_INTERRUPTED)
     except _Terminated:
-        return _stopped("terminated", EXIT_TERMINATED)
+        return _stopped(command, "terminated", EXIT_TERMINATED)
     except BrokenPipeError:  # `| head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -288,11 +291,10 @@ def _on_sigterm(signum: int, frame: Any) -> None:
     raise _Terminated
 
 
-def _stopped(how: str, code: int) -> int:
-    print(
-        f"\njaxprivnb: {how}; finished chunks are kept. Run the same command again to go on.",
-        file=sys.stderr,
-    )
+def _stopped(command: Callable[[argparse.Namespace], int], how: str, code: int) -> int:
+    resumable = command in (_figure1, _study)
+    more = "; finished chunks are kept. Run the same command again to go on." if resumable else ""
+    print(f"\njaxprivnb: {how}{more}", file=sys.stderr)
     return code
 
 

@@ -1,0 +1,149 @@
+"""Records as columns, from arrays, pandas or Arrow; neither library is imported for it.
+
+A column is kept factorised: its distinct values, and for every record the index of its value.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Factor(NamedTuple):
+    """One column of the records. Holds private data: never shown, logged or saved."""
+
+    values: list[Any]
+    """Distinct values, as Python objects; may hold NaN and None."""
+    which: np.ndarray
+    """Which value each record has, int `[N]`; -1 for none."""
+
+    def __repr__(self) -> str:
+        return "Factor(private)"
+
+
+def read_records(
+    X: Any, y: Any, feature_names: Sequence[str] | None
+) -> tuple[dict[str, Factor], str, Factor]:
+    """The features by name, the class's name and the class, of N records each."""
+    named = _named_columns(X)
+    if isinstance(y, str):
+        if named is None:
+            raise TypeError("y is a column's name, but X is an array without column names")
+        if y not in named:
+            raise ValueError(f"X has no column {y!r}; its columns are {', '.join(named)}")
+        class_name, class_ = y, factorise(named.pop(y), y)
+    else:
+        class_name = str(getattr(y, "name", None) or "class")
+        class_ = factorise(y, "y")
+    features = read_features(X if named is None else named, feature_names)
+    if not features:
+        raise ValueError("X must have at least one feature")
+    if class_name in features:
+        raise ValueError(f"{class_name!r} names the class and a feature: give feature_names")
+    n_records = len(class_.which)
+    for name, column in features.items():
+        if len(column.which) != n_records:
+            raise ValueError(f"X and y must have one row a record; feature {name!r} does not")
+    return features, class_name, class_
+
+
+def read_features(X: Any, feature_names: Sequence[str] | None) -> dict[str, Factor]:
+    """The features by name: those asked for of a table, all of an array."""
+    named = _named_columns(X)
+    if named is None:
+        return _array_columns(X, feature_names)
+    wanted = list(named) if feature_names is None else list(feature_names)
+    _check_names(wanted)
+    for name in wanted:
+        if name not in named:
+            raise ValueError(f"X has no column {name!r}; its columns are {', '.join(named)}")
+    return {name: factorise(named[name], name) for name in wanted}
+
+
+def factorise(column: Any, name: str) -> Factor:
+    """A column's distinct values and every record's index into them."""
+    if hasattr(column, "dictionary_encode") or hasattr(column, "dictionary"):
+        return _arrow_factor(column)
+    array = column.to_numpy() if hasattr(column, "to_numpy") else _array(column)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one column, got an array of shape {array.shape}")
+    if array.dtype != object:
+        values, index = np.unique(array, return_inverse=True)
+        return Factor(values.tolist(), index)
+    seen: dict[Any, int] = {}
+    index = np.empty(len(array), np.intp)
+    for row, value in enumerate(array.tolist()):
+        try:
+            index[row] = seen.setdefault(value, len(seen))
+        except TypeError:  # not hashable, so no label of any domain
+            index[row] = -1
+    return Factor(list(seen), index)
+
+
+def _named_columns(X: Any) -> dict[str, Any] | None:
+    """The columns of a pandas or Arrow table, or of a dict of columns; None for arrays."""
+    if isinstance(X, dict):
+        return {str(name): column for name, column in X.items()}
+    names = getattr(X, "column_names", None)  # Arrow
+    if names is not None:
+        _check_names(names)
+        return {name: X.column(name) for name in names}
+    if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
+        names = [str(name) for name in X.columns]
+        _check_names(names)
+        return {name: X.iloc[:, k] for k, name in enumerate(names)}
+    return None
+
+
+def _array_columns(X: Any, feature_names: Sequence[str] | None) -> dict[str, Factor]:
+    array = _array(X)
+    if array.ndim != 2:
+        raise ValueError(f"X must be records by features, [N, K]; got shape {array.shape}")
+    if feature_names is None:
+        names = [f"x{k}" for k in range(array.shape[1])]
+    else:
+        names = list(feature_names)
+        _check_names(names)
+    if len(names) != array.shape[1]:
+        raise ValueError(
+            f"feature_names must have one name a feature: X has {array.shape[1]}, "
+            f"got {len(names)} names"
+        )
+    return {name: factorise(array[:, k], name) for k, name in enumerate(names)}
+
+
+def _array(x: Any) -> np.ndarray:
+    if isinstance(x, np.ma.MaskedArray):
+        return np.ma.filled(x.astype(object), None)  # a masked value is a missing one
+    if not isinstance(x, list | tuple):
+        return np.asarray(x)
+    # Lists keep their objects: numpy would turn a row of a word and a number into two words.
+    try:
+        return np.asarray(x, object)
+    except ValueError:  # rows of unequal lengths; the message would show their values
+        return np.empty(0)
+
+
+def _arrow_factor(column: Any) -> Factor:
+    if hasattr(column, "unify_dictionaries"):  # chunked
+        if not hasattr(column.type, "index_type"):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries()
+        chunks = column.chunks
+        values = chunks[0].dictionary.to_pylist() if chunks else []
+    else:
+        if not hasattr(column.type, "index_type"):
+            column = column.dictionary_encode()
+        chunks, values = [column], column.dictionary.to_pylist()
+    # Indices may be int8: widen before -1 stands for null.
+    parts = [np.asarray(c.indices.cast("int64").fill_null(-1)) for c in chunks]
+    return Factor(values, np.concatenate(parts) if parts else np.empty(0, np.intp))
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"feature names must be strings, got {name!r}")
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if list(names).count(n) > 1)
+        raise ValueError(f"feature names must differ; {twice!r} stands twice")

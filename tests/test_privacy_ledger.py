@@ -1,0 +1,182 @@
+"""The ledger: sums, limits, and refusal before any noise is drawn."""
+
+import json
+import multiprocessing
+import time
+
+import numpy as np
+import pytest
+
+import jaxprivnb as pnb
+from jaxprivnb.privacy import mechanism, sealed
+from jaxprivnb.privacy.record import Guarantee
+
+X = np.zeros((4, 2), int)
+Y = np.zeros(4, int)
+PUBLIC = {"n_categories": 2, "n_classes": 2}
+
+
+def pure(epsilon, n_tables=1):
+    share = epsilon / n_tables
+    return Guarantee("epsilon", epsilon, epsilon, (share,) * n_tables, (2 / share,) * n_tables)
+
+
+def concentrated(rho):
+    return Guarantee("rho", rho, rho, (rho,), (rho**-0.5,))
+
+
+def test_ten_tenths_fit_into_one_and_no_more():
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    for _ in range(10):
+        ledger.charge(pure(0.1))
+    np.testing.assert_allclose(ledger.epsilon_spent, 1.0)
+    with pytest.raises(pnb.BudgetExceededError, match=r"cost epsilon 1e-09; 1 of 1 are spent"):
+        ledger.charge(pure(1e-9))
+    assert len(ledger.entries) == 10
+    assert repr(ledger) == "PrivacyLedger(epsilon 1 of 1 spent, 10 releases)"
+
+
+def test_a_rho_limit_takes_both_kinds():
+    ledger = pnb.PrivacyLedger(rho_limit=1.0)
+    ledger.charge(concentrated(0.5))
+    ledger.charge(pure(0.8, n_tables=4))  # 4 tables of 0.2: 4 * 0.02
+    np.testing.assert_allclose(ledger.rho_spent, 0.58)
+    assert ledger.epsilon_spent == np.inf
+    with pytest.raises(pnb.BudgetExceededError, match=r"0.58 of 1 are spent, 0.42 are left"):
+        ledger.charge(pure(1.0))
+
+
+def test_an_epsilon_limit_refuses_what_promises_no_epsilon():
+    for ledger in (pnb.PrivacyLedger(epsilon_limit=9), pnb.PrivacyLedger(9, 9)):
+        with pytest.raises(pnb.BudgetExceededError, match="promises no epsilon"):
+            ledger.charge(concentrated(1e-6))
+        assert ledger.entries == ()
+    both = pnb.PrivacyLedger(epsilon_limit=5, rho_limit=0.02)
+    with pytest.raises(pnb.BudgetExceededError, match="cost rho"):
+        both.charge(pure(1.0))
+
+
+def test_release_charges_and_a_refusal_draws_no_noise(monkeypatch):
+    pytest.importorskip("opendp")
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    pnb.release(X, Y, epsilon_total=0.6, ledger=ledger, **PUBLIC)
+    np.testing.assert_allclose(ledger.epsilon_spent, 0.6)
+
+    def drawn(*args):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(mechanism, "_noisy_counts", drawn)
+    with pytest.raises(pnb.BudgetExceededError, match=r"0\.4 are left"):
+        pnb.release(X, Y, epsilon_total=0.6, ledger=ledger, **PUBLIC)
+    with pytest.raises(AssertionError, match="noise was drawn"):  # the trap works
+        pnb.release(X, Y, epsilon_total=0.1, ledger=ledger, **PUBLIC)
+    np.testing.assert_allclose(ledger.epsilon_spent, 0.7)  # may have been spent: is spent
+    with pytest.raises(ValueError, match="feature 'x0'"):  # refused data cost nothing
+        pnb.release(X + 5, Y, epsilon_total=0.1, ledger=ledger, **PUBLIC)
+    assert len(ledger.entries) == 2
+
+
+def test_a_release_can_be_charged_afterwards():
+    pytest.importorskip("opendp")
+    made = pnb.release(X, Y, rho_total=0.5, **PUBLIC)
+    ledger = pnb.PrivacyLedger(rho_limit=0.7)
+    ledger.charge(made)
+    np.testing.assert_allclose(ledger.rho_spent, 0.5)
+    with pytest.raises(TypeError, match="charge takes a Release"):
+        ledger.charge(0.5)
+
+
+def test_a_ledger_on_disk_goes_on(tmp_path):
+    path = tmp_path / "ledger.json"
+    pnb.PrivacyLedger(epsilon_limit=1.0, path=path).charge(pure(0.6))
+    ledger = pnb.PrivacyLedger(path=path)
+    assert (ledger.epsilon_limit, ledger.rho_limit) == (1.0, None)
+    assert ledger.epsilon_spent == 0.6
+    with pytest.raises(pnb.BudgetExceededError):
+        ledger.charge(pure(0.6))
+    # Another process's charge counts, though this object has not seen it.
+    pnb.PrivacyLedger(1.0, path=path).charge(pure(0.3))
+    with pytest.raises(pnb.BudgetExceededError, match=r"0\.9 of 1"):
+        ledger.charge(pure(0.2))
+    with pytest.raises(ValueError, match="limits do not change"):
+        pnb.PrivacyLedger(epsilon_limit=2.0, path=path)
+    with pytest.raises(ValueError, match="limits do not change"):
+        pnb.PrivacyLedger(rho_limit=2.0, path=path)
+    with pytest.raises(TypeError, match="give epsilon_limit"):
+        pnb.PrivacyLedger(path=tmp_path / "new.json")
+
+
+def test_an_infinite_epsilon_survives_the_file(tmp_path):
+    path = tmp_path / "ledger.json"
+    pnb.PrivacyLedger(rho_limit=1.0, path=path).charge(concentrated(0.25))
+    assert pnb.PrivacyLedger(path=path).entries[0].epsilon == np.inf
+
+
+def test_a_damaged_ledger_is_refused(tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    ledger.charge(pure(0.6))
+    good = path.read_text()
+    path.write_text(good.replace("0.6", "0.1"))
+    with pytest.raises(ValueError, match="edited or damaged"):
+        pnb.PrivacyLedger(path=path)
+    with pytest.raises(ValueError, match="edited or damaged"):
+        ledger.charge(pure(0.1))
+    path.write_text(good[:-9])
+    with pytest.raises(ValueError, match=r"ledger\.json"):
+        pnb.PrivacyLedger(path=path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon_limit": -1}, "epsilon_limit must be above 0"),
+        ({"epsilon_limit": None}, "needs a limit"),
+        ({"entries": [{"epsilon": -1, "rho": 1, "when": ""}]}, r"entries\[0\] must have costs"),
+        ({"entries": [{"epsilon": 1, "rho": 0, "when": ""}]}, r"entries\[0\] must have costs"),
+        ({"entries": [{"epsilon": 1, "rho": 1}]}, r"entries\[0\] lacks 'when'"),
+        ({"note": 1}, "unknown key 'note'"),
+    ],
+)
+def test_a_forged_ledger_is_refused(tmp_path, change, message):
+    path = tmp_path / "ledger.json"
+    pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    content = json.loads(path.read_text())["content"] | change
+    path.write_bytes(sealed.seal("jaxprivnb ledger", 1, content))
+    with pytest.raises(ValueError, match=message):
+        pnb.PrivacyLedger(path=path)
+
+
+@pytest.mark.parametrize("limits", [(0,), (-1,), (np.nan,), (None, 0)])
+def test_limits_must_be_positive(limits):
+    with pytest.raises(ValueError, match="_limit must be in"):
+        pnb.PrivacyLedger(*limits)
+
+
+def _charge_often(path, barrier):
+    real = sealed.write
+
+    def slowly(*args):  # between reading and writing, where a lost update would happen
+        time.sleep(0.02)
+        real(*args)
+
+    sealed.write = slowly
+    ledger = pnb.PrivacyLedger(path=path)
+    barrier.wait()
+    for _ in range(5):
+        ledger.charge(pure(0.01))
+
+
+def test_processes_share_a_file(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "ledger.json"
+    pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2, timeout=120)
+    workers = [context.Process(target=_charge_often, args=(path, barrier)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [w.exitcode for w in workers] == [0, 0]
+    assert len(pnb.PrivacyLedger(path=path).entries) == 10

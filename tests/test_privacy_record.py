@@ -1,0 +1,110 @@
+"""`Release`: noisy tables with a promise, which no transformation keeps."""
+
+import copy
+import dataclasses
+import math
+import pickle
+
+import jax
+import numpy as np
+import pytest
+
+import jaxprivnb as pnb
+from jaxprivnb.privacy.domain import Column, Domain
+from jaxprivnb.privacy.record import Guarantee, Release
+
+
+def example(name="sex", epsilon=1.0):
+    domain = Domain(Column("y", ("a", "b")), (Column(name, ("f", "m")), Column("z", (0, 1, 2))))
+    promise = Guarantee("epsilon", epsilon, epsilon, (epsilon / 2,) * 2, (4 / epsilon,) * 2)
+    tables = [np.array([[3, -1], [5, 7]]), np.array([[1, 2, 3], [4, 5, 6]])]
+    return Release.assemble(tables, None, 12, domain, promise, {"jaxprivnb": "0"})
+
+
+def test_a_release_is_noisy_tables():
+    made = example()
+    assert isinstance(made, pnb.NoisyTables)
+    assert made.feature_names == ("sex", "z")
+    assert made.categories == {"sex": ("f", "m"), "z": (0, 1, 2)}
+    assert made.classes == ("a", "b")
+    np.testing.assert_array_equal(made.counts[1], [[5, 7, 0], [4, 5, 6]])
+    assert repr(made) == (
+        "Release(2 classes x 2 features x 3 categories, N=12, Geometric(scale=4.0), "
+        "epsilon_total=1 (pure DP, replace one record))"
+    )
+
+
+def test_its_leaves_are_those_of_noisy_tables_and_a_transformed_one_is_plain():
+    made = example()
+    plain = pnb.NoisyTables(made.counts, 12, made.noise, made.mask)
+    for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_array_equal(a, b)
+    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(made)]
+    assert paths == [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(plain)]
+    doubled = jax.tree.map(lambda x: x, made)
+    assert type(doubled) is pnb.NoisyTables
+    assert type(jax.jit(lambda t: t)(made)) is pnb.NoisyTables
+
+
+def test_releases_of_one_shape_stack_into_a_batch():
+    batch = jax.tree.map(lambda *x: jax.numpy.stack(x), example("sex"), example("age", 0.5))
+    assert type(batch) is pnb.NoisyTables
+    assert batch.batch_shape == (2,)
+    np.testing.assert_array_equal(batch.noise.scale, [4.0, 8.0])
+
+
+def test_metadata_key_no_compiled_program():
+    assert jax.tree.structure(example("sex", 1.0)) == jax.tree.structure(example("age", 0.5))
+    traces = []
+    count = jax.jit(lambda t: traces.append(1) or t.counts.sum())
+    count(example("sex", 1.0))
+    count(example("age", 0.5))
+    assert len(traces) == 1
+
+
+def test_it_cannot_be_changed_and_copies_keep_the_promise():
+    made = example()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.guarantee = None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.counts = None
+    for twin in (copy.copy(made), pickle.loads(pickle.dumps(made))):
+        assert type(twin) is pnb.Release
+        assert twin.guarantee == made.guarantee
+        np.testing.assert_array_equal(twin.integers, made.integers)
+
+
+def test_the_promise_in_other_words():
+    pure = example().guarantee
+    assert (pure.neighbours, pure.norm, pure.sensitivity) == ("replace one record", "L1", 2.0)
+    assert pure.mechanism == "discrete Laplace"
+    assert pure.epsilon() == pure.epsilon(1e-6) == 1.0
+    assert pure.rho == 2 * 0.5**2 / 2
+    concentrated = Guarantee("rho", 0.5, 0.5, (0.5,), (math.sqrt(2),))
+    assert (concentrated.norm, concentrated.sensitivity) == ("L2", math.sqrt(2))
+    assert concentrated.mechanism == "discrete Gaussian"
+    assert concentrated.epsilon() == math.inf
+    assert concentrated.epsilon(1e-6) == pytest.approx(0.5 + 2 * math.sqrt(0.5 * math.log(1e6)))
+    assert str(concentrated) == "rho_total=0.5 (zCDP, replace one record)"
+    with pytest.raises(ValueError, match="delta"):
+        pure.epsilon(1.0)
+
+
+def test_records_are_encoded_by_label():
+    made = example()
+    np.testing.assert_array_equal(
+        made.encode([["m", 2], ["f", 0], ["?", None]]), [[1, 2], [0, 0], [-1, -1]]
+    )
+    np.testing.assert_array_equal(made.encode({"z": [1], "sex": ["m"], "w": [0]}), [[1, 1]])
+
+
+def test_the_gaussian_kernel_is_the_discrete_gaussians_up_to_its_constant():
+    for sigma in (0.5, 1.0, 3.0):
+        x = np.arange(-60, 61)
+        kernel = np.exp(-(x**2) / (2 * sigma**2))
+        pmf = kernel / kernel.sum()
+        near = np.abs(x) < 8 * sigma
+        density = np.exp(np.asarray(pnb.Gaussian(sigma).log_prob(x[near].astype(float))))
+        ratio = density / pmf[near]
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)  # proportional
+        assert abs(ratio[0] - 1) <= 2.1 * math.exp(-2 * math.pi**2 * sigma**2) + 1e-13
