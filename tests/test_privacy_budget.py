@@ -92,7 +92,9 @@ def test_the_noise_is_that_of_the_budget():
     assert isinstance(made.noise, pnb.Gaussian)
     np.testing.assert_allclose(made.noise.sigma, [2.0, 2.0, math.sqrt(2)], rtol=1e-14)
     made = pnb.release(X, Y, epsilon_per_table=0.5, class_table=True, **PUBLIC)
-    np.testing.assert_allclose(made.class_noise.scale, 4.0, rtol=1e-14)
+    np.testing.assert_allclose(made.noise.scale, 4.0, rtol=1e-14)
+    made = pnb.release(X, Y, rho_total=1.0, weights=[1, 1, 2, 4], class_table=True, **PUBLIC)
+    np.testing.assert_allclose(made.noise.sigma[2:], [2.0, math.sqrt(2)], rtol=1e-14)
 
 
 @pytest.mark.parametrize(

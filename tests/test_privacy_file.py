@@ -57,7 +57,7 @@ def test_round_trip(tmp_path, measure, class_table):
     assert [type(c) for c in back.categories["x"]] == [bool, float, str]
     if class_table:
         np.testing.assert_array_equal(back.class_integers, made.class_integers)
-        np.testing.assert_array_equal(back.class_noise.value, made.class_noise.value)
+        np.testing.assert_array_equal(back.noise.value, made.noise.value)
     else:
         assert back.class_integers is None
     back.save(tmp_path / "again.json")

@@ -44,7 +44,23 @@ def test_with_almost_no_noise_the_tables_are_the_counts():
     for k, table in enumerate(true_tables()):
         np.testing.assert_array_equal(made.integers[:, k, : table.shape[1]], table)
     np.testing.assert_array_equal(made.class_integers, np.bincount(Y))
-    np.testing.assert_array_equal(made.class_counts, np.bincount(Y))
+    np.testing.assert_array_equal(made.counts[:, -1, 0], np.bincount(Y))
+    assert not made.real[-1, 1:].any()
+
+
+def test_the_class_table_informs_the_fits():
+    # Almost all of the budget on the class: its counts are then known, whatever the features say.
+    made = pnb.release(
+        X, Y, epsilon_total=1e5, weights=[1e-6, 1e-6, 1e-6, 1], class_table=True, **PUBLIC
+    )
+    expected = (np.bincount(Y) + 1) / (len(Y) + 2)
+    np.testing.assert_allclose(pnb.fit_exact(made).class_mean, expected, rtol=1e-5)
+    np.testing.assert_allclose(pnb.fit_vb(made).class_mean, expected, rtol=1e-2)
+    without = pnb.release(X, Y, epsilon_per_table=0.03, **PUBLIC)
+    assert float(pnb.fit_exact(without).class_sd[0]) > 3 * float(pnb.fit_exact(made).class_sd[0])
+    x = made.encode(X[:4])
+    assert x.shape == (4, 4)
+    np.testing.assert_allclose(pnb.fit_exact(made).predict_proba(x).sum(-1), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("budget", [{"epsilon_total": 1.0}, {"rho_total": 0.1}])

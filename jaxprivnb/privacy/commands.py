@@ -266,7 +266,7 @@ def _write_draws(release: Any, posterior: Any, arguments: argparse.Namespace) ->
     np.savez_compressed(
         data,
         class_probs=np.asarray(class_probs),
-        feature_probs=np.asarray(feature_probs),
+        feature_probs=np.asarray(feature_probs)[:, :, : len(release.feature_names)],
         classes=np.asarray([str(c) for c in release.classes]),
         feature_names=np.asarray(release.feature_names),
     )

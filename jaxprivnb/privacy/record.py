@@ -89,16 +89,16 @@ class Release(NoisyTables):
     The noise is `Geometric` for epsilon. For rho it is `Gaussian`, whose density at the integers
     is proportional to the discrete Gaussian's pmf, so posteriors are those of the noise that was
     drawn; the evidence is off by a factor within 2 exp(-2 pi^2 sigma^2) of 1, 6e-9 at sigma = 1.
+
+    The class's own table, where it was released, informs n[i] alone: as a table of a feature that
+    has one category, which every record has. It stands last in `counts`, so `n_features` is then
+    K + 1, and `encode` gives records that category.
     """
 
-    class_counts: Any = None
-    """Noisy counts of the class, float `[I]`, if its table was released."""
-    class_noise: Any = None
-    """The noise in `class_counts`."""
     integers: np.ndarray
-    """`counts` as drawn, int64 `[I, K, J]`; masked cells are 0."""
+    """The features' tables as drawn, int64 `[I, K, J]`; masked cells are 0."""
     class_integers: np.ndarray | None = None
-    """`class_counts` as drawn, int64 `[I]`."""
+    """The class's table as drawn, int64 `[I]`, if it was released."""
     size: int
     """N, which float32 could not hold above 2^24."""
     domain: Domain
@@ -120,24 +120,22 @@ class Release(NoisyTables):
         integers = np.zeros(domain.shape, np.int64)
         for k, table in enumerate(tables):
             integers[:, k, : table.shape[1]] = table
-        K = len(tables)
-        kind = Geometric if guarantee.measure == "epsilon" else Gaussian
-        scales = guarantee.scales[:K]
-        noise = kind(scales[0] if len(set(scales)) == 1 else np.asarray(scales))
-        class_counts = class_noise = None
+        counts, sizes = integers, domain.n_categories
         if class_table is not None:
-            class_counts = validate.as_float_array("class_counts", class_table)
-            class_noise = kind(guarantee.scales[K])
+            one_category = np.zeros_like(integers[:, :1])
+            one_category[:, 0, 0] = class_table
+            counts, sizes = np.concatenate([integers, one_category], axis=1), (*sizes, 1)
+        kind = Geometric if guarantee.measure == "epsilon" else Gaussian
+        scales = guarantee.scales
+        noise = kind(scales[0] if len(set(scales)) == 1 else np.asarray(scales))
         for array in (integers, class_table):
             if array is not None:
                 array.setflags(write=False)
         return cls(
-            counts=integers,
+            counts=counts,
             n_records=n_records,
             noise=noise,
-            mask=mask_from_categories(domain.n_categories),
-            class_counts=class_counts,
-            class_noise=class_noise,
+            mask=mask_from_categories(sizes),
             integers=integers,
             class_integers=class_table,
             size=n_records,
@@ -162,12 +160,14 @@ class Release(NoisyTables):
         return self.domain.class_.categories
 
     def encode(self, X: Any) -> np.ndarray:
-        """Records as `predict_proba` takes them, int `[n, K]`.
+        """Records as `predict_proba` takes them, int `[n, K]` (`[n, K + 1]` with a class table).
 
         A value outside the domain is "other" where there is one, otherwise -1, missing.
         """
         columns = read_features(X, self.feature_names)
         codes = [f.codes(columns[f.name], other=True) for f in self.domain.features]
+        if self.class_integers is not None:
+            codes.append(np.zeros_like(codes[0]))
         return np.stack(codes, axis=-1)
 
     def save(self, path: str | os.PathLike[str]) -> None:

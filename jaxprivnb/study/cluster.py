@@ -39,7 +39,8 @@ def dask_engine(
             for piece in pending
         ]  # fmt: skip
         try:
-            for future in distributed.as_completed(futures):
+            # The loop must be named: without it that of another client of the process is taken.
+            for future in distributed.as_completed(futures, loop=client.loop):
                 receipt, seconds = future.result()
                 yield Finished(Receipt(*receipt), seconds)
                 future.release()
