@@ -78,8 +78,11 @@ def fit_window(
     finite = jnp.isfinite(up.log_evidence)
     for leaf in found:
         finite &= jnp.all(jnp.isfinite(leaf))
-    status = jnp.where(lost.total > tolerance, Status.LOST_MASS.value, Status.SUCCESS.value)
-    status = jnp.where(finite, status, Status.NON_FINITE.value)
+    too_much = lost.total > tolerance
+    status = jnp.where(too_much, Status.LOST_MASS.value, Status.SUCCESS.value)
+    # Windows too short to hold N records lose everything, and the evidence is then 0.
+    everything = too_much & jnp.isneginf(up.log_evidence)
+    status = jnp.where(finite | everything, status, Status.NON_FINITE.value)
     status = jnp.where(good, status, Status.BAD_INPUT.value)
     blank = lambda x: jnp.where(good, x, jnp.nan)  # noqa: E731
     return ExactPosterior(
