@@ -27,8 +27,8 @@ from jaxprivnb.variational.starts import NAMES, Theta, check_start, start_points
 
 EXACT_NUMBERS = 2**17
 """Window entries of all cells that exact fits hold at a time; a power of two. Large windows are
-fitted fewer at a time, and how many depends on the windows alone, never on the batch. This many
-stay in a core's cache: 2^22 took 1.2 to 1.6 times as long at N = 100 to 500."""
+fitted fewer at a time, and how many depends on the windows alone, never on the batch. Few, so
+that they stay in a core's cache (bench/exact_throughput.py)."""
 
 
 class Work(NamedTuple):

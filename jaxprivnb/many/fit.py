@@ -81,7 +81,7 @@ def fit_many(
     with _bar(progress, total, method) as advance:
         segments = _Segments.of(total, lanes, threads)
         run = partial(_run_segment, flat, priors, engine, lanes, chosen, segments)
-        for start, stop, posterior, work in _in_order(run, segments.number, threads):
+        for start, stop, posterior, work in _in_order(run, segments.n_segments, threads):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
@@ -93,8 +93,7 @@ class _Segments(NamedTuple):
     """How the datasets are cut."""
 
     total: int
-    number: int
-    """How many segments."""
+    n_segments: int
     length: int
     """Datasets in each but the last."""
     size: int

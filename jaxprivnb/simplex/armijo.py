@@ -18,9 +18,8 @@ arc log x(s) = log x + s d / x, which has the same direction at s = 0 and never 
 a coordinate that is on its way to exp(-1e6) holds up all others at a factor 100 a step; along the
 arc it does not. s0 = 1, or less where a rising coordinate would go beyond min(1, |C / 2A|).
 
-On problems whose A spans sixteen orders of magnitude the paper's direction reaches a tolerance of
-1e-6 within 2,000 steps in about three cases of four, "curvature" in all, mostly within ten; so it
-is the default.
+Where A spans many orders of magnitude the paper's direction often does not reach its tolerance in
+thousands of steps. "curvature" does on every problem of the tests, and so it is the default.
 """
 
 import dataclasses

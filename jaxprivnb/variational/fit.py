@@ -62,8 +62,9 @@ def fit_vb(
     Args:
         tables: one dataset, counts `[I, K, J]`.
         prior: Dirichlet concentrations; uniform if None.
-        solver: of the simplex subproblem: "kkt" (exact), "armijo" (the paper's), "mm", "optax", or
-            one of `jaxprivnb.simplex` with options.
+        solver: of the simplex subproblem: "kkt" (exact), "armijo" (the paper's ascent,
+            scaled by the curvature; `Armijo(rule="longest")` is its letter), "mm", "optax", or one
+            of `jaxprivnb.simplex` with options.
         bound: of the Laplace kernel, "mixture" or "quadratic"; they give the same iterates.
         accelerate: extrapolate the ascent (SQUAREM), accepting only where the bound does not fall.
         start: "naive", "uniform", "random", or a pair of arrays (t `[I]`, t `[I, K, J]`); 1% of
