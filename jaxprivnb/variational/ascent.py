@@ -138,7 +138,7 @@ def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
     x1 = _choose(at.phase == 0, new, at.x1)
     x2 = _choose(at.phase == 1, new, at.x2)
     if method.accelerate:
-        ahead = extrapolate(data, x0, x1, new)
+        ahead = extrapolate(data, x0, x1, new, at.iterations // method.cycle)
         theta = _choose(at.phase == 1, ahead, _choose(drop, at.x2, new))
     else:
         theta = new
