@@ -87,6 +87,14 @@ class Posterior:
         """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
         raise AttributeError
 
+    def class_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(Y=i) at the points x `[G]`: `[..., I, G]`."""
+        raise AttributeError
+
+    def feature_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`."""
+        raise AttributeError
+
     def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
         tail = _tail(level)
@@ -166,6 +174,19 @@ class DirichletPosterior(Posterior):
     def feature_cdf(self, p: jax.Array) -> jax.Array:
         """The Beta marginal's CDF at p `[..., I, K, J]`."""
         return dirichlet.marginal_cdf(self.feature_alpha, p)
+
+    def class_density(self, x: jax.Array) -> jax.Array:
+        """The Beta marginal's density at the points x `[G]`: `[..., I, G]`."""
+        x = validate.as_float_array("x", x, self.class_alpha.dtype)
+        return dirichlet.marginal_density(self.class_alpha, x)
+
+    def feature_density(self, x: jax.Array) -> jax.Array:
+        """The Beta marginal's density at the points x `[G]`: `[..., I, K, J, G]`.
+
+        Masked cells, and the only category of a feature, have no density and give 0.
+        """
+        x = validate.as_float_array("x", x, self.class_alpha.dtype)
+        return dirichlet.marginal_density(self.feature_alpha, x)
 
     def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         class_key, feature_key = jax.random.split(key)
