@@ -161,8 +161,8 @@ class Posterior:
             key: JAX random key.
             n: draws in each chain.
             chains: number of chains.
-            by_feature: instead of `p_feature`, one variable a feature with the feature's own
-                categories, and so without NaN.
+            by_feature: instead of `p_feature`, one variable `p_feature_NAME` a feature, with the
+                feature's own categories, and so without NaN.
         """
         from jaxprivnb.report.arviz import to_arviz
 

@@ -109,12 +109,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
         raise ValueError("--draws and --draws-out go together")
     import jax
 
+    import jaxprivnb
     from jaxprivnb.privacy.file import load_release
     from jaxprivnb.status import Status
 
     with jax.enable_x64(True):
         release = load_release(arguments.release)
-        posterior = _fit(release, arguments.method)
+        posterior = getattr(jaxprivnb, f"fit_{arguments.method}")(release)
         summary = posterior.summary(arguments.level)
         if arguments.draws is not None:
             _write_draws(release, posterior, arguments)
@@ -195,17 +196,6 @@ def read_csv(path: str, wanted: list[str]) -> tuple[dict[str, list[str]], list[s
         # Their messages can quote the data.
         raise ValueError(f"{path} is not a CSV file in UTF-8") from None
     return dict(zip(wanted, columns, strict=True)), [n for n in header if n not in wanted]
-
-
-def _fit(release: Any, method: str) -> Any:
-    import jaxprivnb
-
-    fits: dict[str, Any] = {
-        "exact": jaxprivnb.fit_exact,
-        "vb": jaxprivnb.fit_vb,
-        "naive": jaxprivnb.fit_naive,
-    }
-    return fits[method](release)
 
 
 def _write_draws(release: Any, posterior: Any, arguments: argparse.Namespace) -> None:

@@ -54,7 +54,7 @@ def draws_dataset(
         for k, (feature, cells) in enumerate(zip(named.domain.features, named.cells, strict=True)):
             dimension = f"{feature.name}_{CATEGORY}"
             coords[dimension] = _labels(feature.categories)
-            variables[feature.name] = (
+            variables[f"p_feature_{feature.name}"] = (
                 ("chain", "draw", CLASS, dimension),
                 p_feature[:, :, :, k, cells],
             )
