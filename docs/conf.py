@@ -25,7 +25,8 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"jaxprivnb {__version__}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -39,6 +40,7 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 
 nitpicky = True
 # Types of other libraries, whose inventories a build without network cannot read.
@@ -49,6 +51,8 @@ nitpick_ignore_regex = [
 ]
 
 _CODE = re.compile(r"(`+[^`]*`+)")
+_BOLD = re.compile(r"(?<!\S)\*\*(?=[`A-Z])(.+?)\*\*", re.DOTALL)
+_FIELD = re.compile(r" {4}\*{0,2}\w+:")
 _SPECIAL = re.compile(r"([*|\\]|(?<=\w)_(?!\w))")
 
 
@@ -58,33 +62,36 @@ def plain_docstring(
     """Make reStructuredText of a docstring in plain text.
 
     Formulas use *, | and a trailing _ for what they are in mathematics, and an indented paragraph
-    is a formula, to be set as it stands.
+    is a formula, to be set as it stands. Bold text may hold code, which reStructuredText does not
+    allow, so it is set plain.
     """
     if lines and lines[0].startswith("Alias for field number"):  # an undocumented field
         lines[:] = []
-    in_section, out = False, []
-    formula = False
+    lines[:] = _BOLD.sub(r"\1", "\n".join(lines)).split("\n")
+    section, formula, out = "", False, []
     for number, line in enumerate(lines):
-        if re.fullmatch(r"(Args|Returns|Raises):", line):
-            in_section = True
-        elif line and not line.startswith(" "):
-            in_section = False
-        indented = line.startswith("    ") and not in_section
+        if line and not line.startswith(" "):
+            match = re.fullmatch(r"(Args|Attributes|Returns|Raises):", line)
+            section = match[1] if match else ""
+        indented = line.startswith("    ") and not section
         if indented and not formula and not lines[number - 1].strip():
             formula = True
             out += ["::", ""]
         elif line.strip() and not line.startswith("    "):
             formula = False
-        out.append(line if formula else _escaped(line))
+        out.append(line if formula else _escaped(line, section))
     if what in ("attribute", "data", "property"):
         out[:0] = ["..", ""]  # an empty comment, or napoleon takes words before a colon for a type
     lines[:] = out
 
 
-def _escaped(line: str) -> str:
+def _escaped(line: str, section: str) -> str:
     """The line with what reStructuredText would read as markup escaped, outside of code."""
-    parts = _CODE.split(line)
-    return "".join(p if p.startswith("`") else _SPECIAL.sub(r"\\\1", p) for p in parts)
+    name, rest = "", line
+    if section == "Args" and (match := _FIELD.match(line)):  # which napoleon escapes itself
+        name, rest = match[0], line[match.end() :]
+    parts = _CODE.split(rest)
+    return name + "".join(p if p.startswith("`") else _SPECIAL.sub(r"\\\1", p) for p in parts)
 
 
 def setup(app: Any) -> None:
