@@ -71,9 +71,8 @@ def plot_forest(
             _intervals(ax, one, rows, at + offset, what, level)
         if true is not None:
             values = [true[what == "feature"][row.at] for row in rows]
-            ax.vlines(
-                values, at - 0.42, at + 0.42, color=TRUTH, linewidth=1, zorder=4, label="truth"
-            )
+            ax.vlines(values, at - 0.42, at + 0.42, color=TRUTH, linewidth=1, zorder=4)
+            ax.plot([], [], "|", color=TRUTH, markersize=8, label="truth")
         for r in range(1, len(rows)):
             if rows[r].group != rows[r - 1].group:
                 ax.axhline(r - 0.5, color="#999999", linewidth=0.5)
@@ -84,7 +83,7 @@ def plot_forest(
         ax.set_xlim(-0.01, 1.01)
         parameter = "P(Y)" if what == "class" else "P(X | Y)"
         ax.set_xlabel(f"{parameter}\nposterior mean and {100 * level:g}% interval")
-        legend_above(ax)
+        legend_above(ax, side="right")
     return ax
 
 
