@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jaxprivnb import plots as plots
     from jaxprivnb.baselines import fit_bayes as fit_bayes
     from jaxprivnb.baselines import fit_naive as fit_naive
+    from jaxprivnb.estimator.classifier import PrivateNaiveBayes as PrivateNaiveBayes
     from jaxprivnb.exact.compare import compare_with_vb as compare_with_vb
     from jaxprivnb.exact.fit import fit_exact as fit_exact
     from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
@@ -69,6 +70,9 @@ _MODULES = ("plots",)
 
 __all__ = ["__version__", *sorted((*_HOME, *_MODULES))]
 
+# Importing it needs scikit-learn: found by name, but no part of `from jaxprivnb import *`.
+_HOME["PrivateNaiveBayes"] = "estimator.classifier"
+
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
@@ -81,4 +85,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *sorted(_HOME)]
