@@ -45,7 +45,7 @@ def test_a_class_without_shade():
     x, y = ax.lines[0].get_data()
     np.testing.assert_allclose(y, marginal(p, 1).pdf(x), rtol=1e-8)
     assert len(ax.collections) == 0
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("P(Y = 1)", "posterior density")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("P(class = 1)", "posterior density")
 
 
 def test_the_exact_posterior_is_a_mixture_of_betas_over_the_class_count():

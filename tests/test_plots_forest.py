@@ -47,11 +47,11 @@ def test_every_row_is_the_parameter_it_is_labelled():
 def test_classes_and_choices():
     p = posterior(1)
     ax = plot_forest(p, "class", ax=new_axes())
-    assert labels(ax) == ["Y = 0", "Y = 1"]
+    assert labels(ax) == ["class = 0", "class = 1"]
     np.testing.assert_allclose(ax.lines[0].get_xdata(), p.class_mean)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [0, 1])
     ax = plot_forest(p, classes=[1], features=["x1"], categories=[0, 2], ax=new_axes())
-    assert labels(ax) == ["x1 = 0 | Y = 1", "x1 = 2 | Y = 1"]
+    assert labels(ax) == ["x1 = 0 | class = 1", "x1 = 2 | class = 1"]
     np.testing.assert_allclose(ax.lines[0].get_xdata(), p.feature_mean[1, 1, [0, 2]])
 
 

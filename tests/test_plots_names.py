@@ -14,7 +14,7 @@ def test_names_of_a_domain_and_without_one():
     assert NAMED.parameter(1) == "P(diagnosis = malignant)"
     assert NAMED.parameter(0, 1, 2) == "P(texture = coarse | diagnosis = benign)"
     plain = names_for(posterior(0), None)
-    assert plain.parameter(1, 0, 1) == "P(x0 = 1 | Y = 1)"
+    assert plain.parameter(1, 0, 1) == "P(x0 = 1 | class = 1)"
     assert [NAMED.class_index("malignant"), NAMED.class_index(0)] == [1, 0]
     assert [NAMED.feature_index("texture"), NAMED.feature_index(0)] == [1, 0]
     assert [NAMED.category_index(1, "medium"), NAMED.category_index(1, 2)] == [1, 2]

@@ -8,6 +8,7 @@ import numpy as np
 from jaxprivnb import validate
 from jaxprivnb.plots.canvas import canvas, legend_above
 from jaxprivnb.plots.names import WHAT, Names, Series, as_series, as_truth, names_for
+from jaxprivnb.report.names import shown
 from jaxprivnb.style import TRUTH
 
 MOST_ROWS = 120
@@ -107,7 +108,7 @@ def _rows(names: Names, what: str, classes: Any, features: Any, categories: Any)
     labels, known = names.domain.class_.categories, names.domain.features
     chosen = [names.class_index(c) for c in (labels if classes is None else classes)]
     # A name speaks for itself; a number needs to be told from a category's.
-    given = [str(c) if isinstance(c, str) else names.class_event(i) for i, c in enumerate(labels)]
+    given = [shown(c) if isinstance(c, str) else names.class_event(i) for i, c in enumerate(labels)]
     rows = []
     if what == "class":
         for name, value in (("features", features), ("categories", categories)):
