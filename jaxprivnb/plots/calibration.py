@@ -63,12 +63,14 @@ def coverage(
     else:
         F = np.asarray(posterior.feature_cdf(true[1].astype(dtype)))  # type: ignore[arg-type]
         mask = np.asarray(posterior.mask)
-        mask &= mask.sum(-1, keepdims=True) > 1  # a feature's only category is always right
+        mask = mask & (mask.sum(-1, keepdims=True) > 1)  # an only category is always right
         real = np.broadcast_to(mask[..., None, :, :], F.shape)
     axes = len(posterior.batch_shape)
     rows = (-1, int(np.prod(F.shape[axes:])))
     F, real = F.reshape(rows), real.reshape(rows)
-    finite = np.isfinite(np.where(real, F, 0)).all(-1) & real.any(-1)
+    # A CDF with NaN for parameters may well be 0 or 1, so it is the means that are asked.
+    mean = np.asarray(getattr(posterior, f"{what}_mean")).reshape(rows)
+    finite = (np.isfinite(F) & np.isfinite(mean) | ~real).all(-1) & real.any(-1)
     F, real = F[finite], real[finite]
     n = len(F)
     if n < 2:

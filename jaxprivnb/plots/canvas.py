@@ -34,18 +34,23 @@ def canvas(ax: Any, height: float, width: float = COLUMN) -> Iterator[Any]:
         yield ax
 
 
-def legend_above(ax: Any, columns: int = 2) -> None:
-    """The legend over the Axes, where no curve can be under it; none for a single entry."""
+def legend_above(ax: Any, side: str = "left") -> None:
+    """The legend over the Axes, where no curve can be under it; none for a single entry.
+
+    Args:
+        ax: whose artists it explains.
+        side: where it is flush with the Axes: "left", or "right" where tick labels leave room.
+    """
     handles, labels = ax.get_legend_handles_labels()
     if len(handles) > 1:
         ax.legend(
             handles,
             labels,
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=min(columns, len(handles)),
+            loc=f"lower {side}",
+            bbox_to_anchor=(float(side == "right"), 1),
+            ncols=2,
             frameon=False,
             borderaxespad=0.2,
             columnspacing=1.2,
-            handlelength=2.2,
+            handlelength=2.0,
         )

@@ -8,6 +8,7 @@ import numpy as np
 from jaxprivnb import validate
 from jaxprivnb.plots.canvas import canvas, legend_above
 from jaxprivnb.plots.names import WHAT, Names, Series, as_series, as_truth, names_for
+from jaxprivnb.report.names import shown
 from jaxprivnb.style import TRUTH
 
 MOST_ROWS = 120
@@ -71,9 +72,8 @@ def plot_forest(
             _intervals(ax, one, rows, at + offset, what, level)
         if true is not None:
             values = [true[what == "feature"][row.at] for row in rows]
-            ax.vlines(
-                values, at - 0.42, at + 0.42, color=TRUTH, linewidth=1, zorder=4, label="truth"
-            )
+            ax.vlines(values, at - 0.42, at + 0.42, color=TRUTH, linewidth=1, zorder=4)
+            ax.plot([], [], "|", color=TRUTH, markersize=8, label="truth")
         for r in range(1, len(rows)):
             if rows[r].group != rows[r - 1].group:
                 ax.axhline(r - 0.5, color="#999999", linewidth=0.5)
@@ -84,7 +84,7 @@ def plot_forest(
         ax.set_xlim(-0.01, 1.01)
         parameter = "P(Y)" if what == "class" else "P(X | Y)"
         ax.set_xlabel(f"{parameter}\nposterior mean and {100 * level:g}% interval")
-        legend_above(ax)
+        legend_above(ax, side="right")
     return ax
 
 
@@ -108,7 +108,7 @@ def _rows(names: Names, what: str, classes: Any, features: Any, categories: Any)
     labels, known = names.domain.class_.categories, names.domain.features
     chosen = [names.class_index(c) for c in (labels if classes is None else classes)]
     # A name speaks for itself; a number needs to be told from a category's.
-    given = [str(c) if isinstance(c, str) else names.class_event(i) for i, c in enumerate(labels)]
+    given = [shown(c) if isinstance(c, str) else names.class_event(i) for i, c in enumerate(labels)]
     rows = []
     if what == "class":
         for name, value in (("features", features), ("categories", categories)):

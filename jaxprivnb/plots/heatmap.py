@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxprivnb.plots.canvas import canvas
 from jaxprivnb.plots.names import Names
+from jaxprivnb.report.names import shown
 from jaxprivnb.style import PAGE
 from jaxprivnb.tables import NoisyTables
 
@@ -51,12 +52,12 @@ def plot_tables(
         raise ValueError("features must name at least one table, got none")
     counts = np.asarray(tables.counts)
     blocks = [counts[:, k, list(names.cells[k])] for k in chosen]
-    titles = [known[k].name for k in chosen]
-    labels = [str(c) for k in chosen for c in known[k].categories]
+    titles = [shown(known[k].name) for k in chosen]
+    labels = [shown(c) for k in chosen for c in known[k].categories]
     if features is None and len(known) < tables.n_features:  # the class's own table comes last
-        chosen, titles = [*chosen, len(known)], [*titles, names.domain.class_.name]
+        chosen, titles = [*chosen, len(known)], [*titles, shown(names.domain.class_.name)]
         blocks, labels = [*blocks, counts[:, -1, :1]], [*labels, "all"]
-    classes = [str(c) for c in names.domain.class_.categories]
+    classes = [shown(c) for c in names.domain.class_.categories]
     cells = np.concatenate(blocks, axis=1)
     if annotate is None:
         annotate = cells.size <= MOST_NUMBERS
@@ -87,7 +88,7 @@ def plot_tables(
         ax.set_xticks(np.arange(len(labels)), labels, rotation=90 if rotate else 0)
         ax.set_yticks(np.arange(I), classes)
         ax.tick_params(length=0)
-        ax.set_ylabel(names.domain.class_.name if source is not None else "class")
+        ax.set_ylabel(shown(names.domain.class_.name))
         ax.set_xlabel(f"category\n{_noise(tables, chosen)}")
         ax.figure.colorbar(image, ax=ax, label="noisy count", pad=0.02)
     return ax

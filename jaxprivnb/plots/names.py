@@ -7,7 +7,8 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb.posterior import Posterior
-from jaxprivnb.privacy.domain import Column, Domain
+from jaxprivnb.privacy.domain import Domain
+from jaxprivnb.report.names import name_cells, shown
 from jaxprivnb.style import METHODS, Style, styles
 
 WHAT = ("class", "feature")
@@ -33,21 +34,11 @@ class Names(NamedTuple):
             mask: real cells, bool `[K, J]`.
             n_classes: I.
         """
-        cells = tuple(tuple(np.flatnonzero(row).tolist()) for row in np.asarray(mask))
-        if source is None:
-            features = tuple(Column(f"x{k}", c) for k, c in enumerate(cells))
-            return cls(Domain(Column("Y", tuple(range(n_classes))), features), cells)
         domain = getattr(source, "domain", source)
-        if not isinstance(domain, Domain):
+        if not isinstance(domain, Domain | None):
             raise TypeError(f"domain must be a Release, a Domain or None, got {source!r}")
-        cells = cells[: len(domain.features)]
-        sizes = tuple(map(len, cells))
-        if (len(domain.class_), domain.n_categories) != (n_classes, sizes):
-            raise ValueError(
-                f"domain has {len(domain.class_)} classes and features of {domain.n_categories} "
-                f"categories; the posterior has {n_classes} classes and {sizes}"
-            )
-        return cls(domain, cells)
+        named = name_cells(domain, n_classes, mask)
+        return cls(named.domain, tuple(tuple(cells.tolist()) for cells in named.cells))
 
     def class_index(self, label: Any) -> int:
         """The index of a class given by label or position."""
@@ -65,11 +56,11 @@ class Names(NamedTuple):
     def event(self, k: int, j: int) -> str:
         """X_k = j in words, for the category in cell j."""
         feature = self.domain.features[k]
-        return f"{feature.name} = {feature.categories[self.cells[k].index(j)]}"
+        return shown(f"{feature.name} = {feature.categories[self.cells[k].index(j)]}")
 
     def class_event(self, i: int) -> str:
         """Y = i in words."""
-        return f"{self.domain.class_.name} = {self.domain.class_.categories[i]}"
+        return shown(f"{self.domain.class_.name} = {self.domain.class_.categories[i]}")
 
     def parameter(self, i: int, k: int | None = None, j: int | None = None) -> str:
         """How P(Y=i), or P(X_k=j | Y=i), is written."""
@@ -85,8 +76,8 @@ def _index(what: str, label: Any, known: Sequence[Any]) -> int:
     position = isinstance(label, int | np.integer) and not any(isinstance(x, int) for x in known)
     if position and 0 <= label < len(known):
         return int(label)
-    shown = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
-    raise ValueError(f"{what} must be one of {shown}; got {label!r}")
+    listed = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
+    raise ValueError(f"{what} must be one of {listed}; got {label!r}")
 
 
 class Series(NamedTuple):
@@ -168,5 +159,5 @@ def _known(label: str, posterior: Posterior) -> str:
 
 def names_for(posterior: Posterior, domain: Any) -> Names:
     """The given names, else those that the posterior carries."""
-    source = getattr(posterior, "domain", None) if domain is None else domain
+    source = posterior.domain if domain is None else domain
     return Names.of(source, posterior.mask, posterior.class_mean.shape[-1])
