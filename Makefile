@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 # Two cores are the smallest machine we support; more workers only help.
 WORKERS ?= auto
 
-.PHONY: help setup figure1 test test-slow check format clean
+.PHONY: help setup figure1 peers test test-slow check format clean
 
 help:
 	@echo "make figure1    set up, run the paper's study, write results/figure1/"
+	@echo "make peers      everyone else on the same releases: bench/results/peers.md"
 	@echo "make test       set up, then lint, type-check and run the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make format     format the code"
@@ -24,6 +25,10 @@ setup: $(READY)
 
 figure1: $(READY)
 	$(BIN)/jaxprivnb figure1 --out results/figure1
+
+# Each peer gets an environment of its own under .peers/; a stopped run goes on where it was.
+peers: $(READY)
+	PYTHONPATH=bench:. $(BIN)/python -m peers.run
 
 check: $(READY)
 	$(BIN)/ruff format --check .
