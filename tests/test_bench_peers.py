@@ -212,7 +212,7 @@ def made_content(pgm_ms):
         np.tile(np.arange(len(design.cells)), 6),
     )
     near = Answer(
-        truth.class_probs, truth.feature_probs + rng.normal(0, 0.01, (R, 2, 5, 2)),
+        truth.class_probs + 0.01, truth.feature_probs + rng.normal(0, 0.01, (R, 2, 5, 2)),
         np.stack([truth.class_probs - 0.1, truth.class_probs + 0.1]),
         np.stack([truth.feature_probs - 0.1, truth.feature_probs + 0.1]),
     )  # fmt: skip
@@ -285,7 +285,7 @@ def test_augmentation_samples_the_exact_posterior():
 
 def test_augmentation_draws_by_weight():
     weights = jnp.array([0.0, 2.0, 0.0, 1.0, 1.0, 0.0])
-    u = (jnp.arange(4000) + 0.5) / 4000
+    u = (jnp.arange(4000.0) + 0.5) / 4000
     got = np.bincount(augmentation.pick(jnp.broadcast_to(weights, (4000, 6)), u), minlength=6)
     np.testing.assert_allclose(got / 4000, [0, 0.5, 0, 0.25, 0.25, 0], atol=1e-3)
 
