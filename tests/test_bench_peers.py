@@ -163,8 +163,17 @@ def test_pairs_are_of_releases_that_both_answered():
     rows = measures.paired(ours, theirs, cell, 2)
     assert rows[0]["gap"] == 1.0
     assert rows[1]["gap"] == -0.5
-    assert rows[0]["z"] == pytest.approx(1.0 / (np.std([0.5, 1.5], ddof=1) / 2**0.5))
+    assert rows[0]["t"] == pytest.approx(2.0)
+    assert rows[0]["p"] == pytest.approx(0.5 + np.arctan(2.0) / np.pi)  # Cauchy: t with one degree
     assert [c["replicates"] for c in measures.by_cell({"x": ours}, cell, 2)] == [3, 3]
+
+
+def test_coverage_is_judged_by_its_replicates():
+    assert measures.off_nominal(0.95, 0.01, 50, 0.95) == 1.0
+    far = measures.off_nominal(0.90, 0.01, 2, 0.95), measures.off_nominal(0.90, 0.01, 500, 0.95)
+    assert far[0] == pytest.approx(1 - 2 * np.arctan(5.0) / np.pi)
+    assert far[1] < 1e-6
+    assert measures.off_nominal(1.0, 0.0, 5, 0.95) == 0.0
 
 
 def test_seconds_to_a_precision():

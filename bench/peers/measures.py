@@ -15,6 +15,7 @@ probabilities below `FLOOR` are raised to it first, for everyone.
 
 import numpy as np
 from peers.protocol import Answer
+from scipy import stats
 
 FLOOR = 1e-4
 FRESH = 1000
@@ -117,14 +118,27 @@ def by_cell(values: dict, cell: np.ndarray, n_cells: int) -> list[dict]:
 
 
 def paired(ours: np.ndarray, theirs: np.ndarray, cell: np.ndarray, n_cells: int) -> list[dict]:
-    """Their squared error less ours on the releases both answered: mean, error and z a cell."""
+    """Their squared error less ours on the releases both answered, a row for each cell.
+
+    `p` is the one-sided p-value of Student's t for "they are no better": small if they are better.
+    """
     size = min(len(ours), len(theirs))
     gap, cell = theirs[:size] - ours[:size], cell[:size]
     rows = []
     for c in range(n_cells):
-        mean, error = mean_se(gap[cell == c]) if (cell == c).any() else (float("nan"),) * 2
-        rows.append({"gap": mean, "se": error, "z": mean / error if error > 0 else float("nan")})
+        here = gap[cell == c]
+        mean, error = mean_se(here) if here.size else (float("nan"), float("nan"))
+        t = mean / error if error > 0 else float("nan")
+        p = float(stats.t.cdf(t, here.size - 1)) if np.isfinite(t) else float("nan")
+        rows.append({"gap": mean, "se": error, "t": t, "p": p})
     return rows
+
+
+def off_nominal(mean: float, error: float, size: int, level: float) -> float:
+    """Two-sided p-value of Student's t for a coverage of `level`."""
+    if error == 0:
+        return float(mean == level)
+    return float(2 * stats.t.sf(abs(mean - level) / error, size - 1))
 
 
 def seconds_to_precision(

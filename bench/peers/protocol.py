@@ -74,7 +74,9 @@ class Method:
     alone: Callable[[Releases], Answer] | None = None
     """Fit a batch of one as a user would; `fit` if None."""
     intervals: Callable[[Releases], Answer] | None = None
-    """As `fit` with intervals, where they cost time of their own; `fit` if None."""
+    """As `fit` with intervals, where they cost time of their own."""
+    diagnosed: Callable[[Releases], Answer] | None = None
+    """As `fit` with diagnostics in `extra`, which are not part of the time of a fit."""
     check: dict[str, float] = field(default_factory=dict)
     """Tolerances, `{name of a known case: largest error of a mean}`."""
     packages: tuple[str, ...] = ()
@@ -204,7 +206,7 @@ def answer_all(method: Method, releases: Releases, cap: float, step: int, lanes:
     Chunks have one length, so that nothing is compiled twice; the last is padded.
     """
     begin = time.perf_counter()
-    fit = method.intervals or method.fit
+    fit = method.diagnosed or method.intervals or method.fit
     size = min(releases.size, step * max(1, lanes // step))
     parts: list[Answer] = []
     done = 0

@@ -3,8 +3,11 @@
 import numpy as np
 from peers import measures
 from peers.designs import DESIGNS, timing_name
+from peers.protocol import LEVEL
 from peers.registry import CAN, LABELS, OURS, PEERS
 
+ALPHA = 0.05
+"""Chance of any false alarm in a family of comparisons (Bonferroni)."""
 PRECISION = (0.01, 0.1)
 """Errors of a posterior mean, in posterior sds, that a sampler's time is quoted for."""
 NAMES = [p.name for p in PEERS]
@@ -65,6 +68,8 @@ def precision(design, truth, answer, report, chain) -> dict:
     out = {}
     for cell in design.timed:
         name = timing_name(design, cell)
+        if name not in report["times"]:
+            continue
         here = truth.cell[: len(answer.class_mean)] == design.cells.index(cell)
         ess, least = (float(answer.extra[k][here].mean()) for k in ("ess_median", "ess_min"))
         times = report["times"][name]
@@ -93,32 +98,24 @@ def targets(content) -> list[dict]:
         rows.append({"claim": text, "asked": asked, "found": found, "holds": bool(holds)})
 
     for what, key in (("P(X|Y)", "se_feature"), ("P(Y)", "se_class")):
-        z = {
-            (name, c): cell["z"]
-            for name, m in methods.items()
-            if name != OURS and private(name)
-            for c, cell in enumerate(m["paired"][key])
-            if np.isfinite(cell["z"]) and m["replicates"] >= 5
-        }
-        if z:
-            worst = min(z, key=z.get)
-            beaten = sum(v < -3 for v in z.values())
+        p = comparisons(methods, key)
+        if p:
+            wins = [at for at, value in p.items() if value < ALPHA / len(p)]
             claim(
                 f"exact has the lowest squared error of {what} in every cell",
-                "no paired z below -3",
-                f"{beaten} of {len(z)} paired comparisons below -3; lowest z {z[worst]:.1f} "
-                f"({worst[0]})",
-                beaten == 0,
+                "nobody lower beyond chance",
+                f"{len(wins)} of {len(p)} paired comparisons won from it; smallest p-value "
+                f"{min(p.values()):.2g}, allowed {ALPHA / len(p):.1g}",
+                not wins,
             )
     off = {n: coverage_off(m["cells"], "coverage_feature") for n, m in methods.items()}
     off = {n: o for n, o in off.items() if o is not None}
     if OURS in off:
-        nominal = [n for n, (count, _) in off.items() if count == 0]
         claim(
-            "exact has the only nominal coverage",
-            "within 3 standard errors of .95 in every cell, nobody else",
-            "cells off by more: " + "; ".join(f"{n} {c} of {t}" for n, (c, t) in off.items()),
-            nominal == [OURS],
+            "exact has the only nominal coverage of P(X|Y)",
+            "95% in every cell, nobody else",
+            "cells off beyond chance: " + "; ".join(f"{n} {c} of {t}" for n, (c, t) in off.items()),
+            [n for n, (count, _) in off.items() if count == 0] == [OURS],
         )
     time = lambda name, cell, how: methods[name]["times"][cell][how]  # noqa: E731
     cells = list(methods[OURS]["times"])
@@ -153,17 +150,27 @@ def targets(content) -> list[dict]:
     return rows
 
 
-def private(name: str) -> bool:
-    """Whether a method answers from the same release; GaussianNB makes its own from raw data."""
-    return name != "GaussianNB"
+def comparisons(methods, key) -> dict[tuple[str, int], float]:
+    """`{(peer, cell): p-value of being no better than exact}`, 5 replicates or more.
+
+    Only of methods that answer from the same release: GaussianNB makes its own from raw data.
+    """
+    return {
+        (name, c): cell["p"]
+        for name, m in methods.items()
+        if name not in (OURS, "GaussianNB") and m["replicates"] >= 5
+        for c, cell in enumerate(m["paired"][key])
+        if np.isfinite(cell["p"])
+    }
 
 
 def coverage_off(cells, key) -> tuple[int, int] | None:
-    """(cells whose coverage is over 3 standard errors from .95, cells), if there are intervals."""
-    found = [c[key] for c in cells if key in c and c["replicates"] >= 5]
+    """(cells whose coverage is not 95%, cells), if there are intervals."""
+    found = [(*c[key], c["replicates"]) for c in cells if key in c and c["replicates"] >= 5]
     if not found:
         return None
-    return sum(abs(mean - 0.95) > 3 * max(se, 1e-12) for mean, se in found), len(found)
+    p = [measures.off_nominal(*f, LEVEL) for f in found]
+    return sum(x < ALPHA / len(p) for x in p), len(p)
 
 
 # The page.
@@ -311,7 +318,8 @@ def beaten(content) -> str:
                 continue
             wins = []
             for key, what in (("se_feature", "P(X|Y)"), ("se_class", "P(Y)")):
-                cells = [c for c, g in enumerate(m["paired"][key]) if g["z"] < -3]
+                p = comparisons(design["methods"], key)
+                cells = [c for (n, c), v in p.items() if n == peer.name and v < ALPHA / len(p)]
                 if cells:
                     where = ", ".join(cell_name(design["cells"][c]) for c in cells)
                     wins.append(f"squared error of {what} at {where}")

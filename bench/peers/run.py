@@ -139,7 +139,7 @@ def main() -> None:
     for design in (designs.DESIGNS[d] for d in arguments.designs):
         replicates = design.replicates[mode]
         releases, truth = designs.simulate(design, replicates)
-        timed = designs.simulate_timed(design, 1000)
+        timed = designs.simulate_timed(design, 1000, every=mode == "full")
         say(f"{design.title}: {releases.size} releases in {len(design.cells)} cells")
         values, reports, answers = {}, {}, {}
         for peer in peers:

@@ -115,7 +115,7 @@ def fit_with_ess(releases: Releases) -> Answer:
 
 METHODS = {
     "data augmentation": Method(
-        fit, intervals=fit_with_ess, check={"gentle": 0.012, "noisy": 0.015},
+        fit, diagnosed=fit_with_ess, check={"gentle": 0.012, "noisy": 0.03},
         packages=("numpyro", "jax", "jaxlib", "numpy"),
     )
 }  # fmt: skip

@@ -115,7 +115,7 @@ def svi(releases: Releases) -> Answer:
 PACKAGES = ("numpyro", "jax", "jaxlib", "numpy")
 METHODS = {
     "NumPyro NUTS": Method(
-        nuts, intervals=nuts_with_ess, check={"gentle": 0.012, "noisy": 0.02},
+        nuts, diagnosed=nuts_with_ess, check={"gentle": 0.012, "noisy": 0.03},
         packages=PACKAGES,
     ),
     "NumPyro SVI": Method(svi, check={"gentle": 0.02, "noisy": 0.05}, packages=PACKAGES),
