@@ -6,11 +6,12 @@ READY := $(VENV)/.ready
 # Two cores are the smallest machine we support; more workers only help.
 WORKERS ?= auto
 
-.PHONY: help setup figure1 notebooks docs test test-slow check format clean
+.PHONY: help setup figure1 notebooks docs peers test test-slow check format clean
 
 help:
 	@echo "make figure1    set up, run the paper's study, write results/figure1/"
 	@echo "make notebooks  set up, run every notebook from top to bottom, keep the outputs"
+	@echo "make peers      everyone else on the same releases: bench/results/peers.md"
 	@echo "make test       set up, then lint, type-check and run the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make docs       the documentation, in docs/_build/html; broken references are errors"
@@ -29,6 +30,10 @@ figure1: $(READY)
 
 notebooks: $(READY)
 	$(BIN)/python notebooks/execute.py
+
+# Each peer gets an environment of its own under .peers/; a stopped run goes on where it was.
+peers: $(READY)
+	PYTHONPATH=bench:. $(BIN)/python -m peers.run
 
 check: $(READY)
 	$(BIN)/ruff format --check .
