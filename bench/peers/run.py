@@ -109,7 +109,7 @@ def check(peer: Peer, folder: Path) -> dict:
 
     stored = folder / "checks" / hashlib.sha256(peer.name.encode() + sources(peer)).hexdigest()
     if not stored.exists():
-        found = call(peer, folder, "check", peer.name, timeout=900)
+        found = call(peer, folder, "check", peer.name, timeout=3600)
         stored.parent.mkdir(parents=True, exist_ok=True)
         stored.write_text(found)
     found = json.loads(stored.read_text())
