@@ -85,4 +85,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *sorted(_HOME)]
+    return ["__version__", *sorted((*_HOME, *_MODULES))]
