@@ -29,9 +29,9 @@ class Training(NamedTuple):
 
 def read_training(estimator: Any, X: Any, y: Any) -> Training:
     """Check X and y, and set `n_features_in_` and, for tables, `feature_names_in_`."""
-    columns = _read_columns(estimator, X, reset=True)
     name = getattr(y, "name", None)
-    y = validate_data(estimator, y=y)
+    y = validate_data(estimator, y=y)  # first: it forgets X's names
+    columns = _read_columns(estimator, X, reset=True)
     check_consistent_length(next(iter(columns.values())), y)
     check_classification_targets(y)
     if not len(y):
