@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb.plots.canvas import canvas, legend_above
+from jaxprivnb.plots.canvas import canvas, legend_inside
 from jaxprivnb.style import METHODS, styles
 from jaxprivnb.variational.trace import Trace
 
@@ -53,7 +53,8 @@ def plot_bound(traces: Any, *, log_evidence: Any = None, gap: bool = False, ax: 
             ax.set_ylabel("highest bound − bound (nats)")
         else:
             ax.set_ylabel("bound on log P(m) (nats)")
-        legend_above(ax)
+        # Bounds rise and gaps fall, so these corners are free.
+        legend_inside(ax, "upper right" if gap else "lower right")
     return ax
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb.plots.canvas import canvas, legend_above
+from jaxprivnb.plots.canvas import canvas, legend_inside
 from jaxprivnb.plots.names import WHAT, as_series, as_truth
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.style import COLUMN
@@ -122,5 +122,5 @@ def plot_calibration(
         ax.set_xlabel("nominal level of the interval")
         parameter = "P(Y)" if what == "class" else "P(X | Y)"
         ax.set_ylabel(f"share of true {parameter} inside")
-        legend_above(ax)
+        legend_inside(ax, "upper left")
     return ax

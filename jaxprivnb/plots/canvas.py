@@ -54,3 +54,9 @@ def legend_above(ax: Any, side: str = "left") -> None:
             columnspacing=1.2,
             handlelength=2.0,
         )
+
+
+def legend_inside(ax: Any, corner: str) -> None:
+    """The legend in a corner that the curves leave free; none for a single entry."""
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        ax.legend(loc=corner, frameon=False, borderaxespad=0.4, labelspacing=0.3)
