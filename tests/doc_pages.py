@@ -153,8 +153,11 @@ def run_command(line: str) -> str:
 
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = cli.main(words[1:])
-        if code != 0:
+            try:
+                code = cli.main(words[1:])
+            except SystemExit as end:  # of --help, --version and wrong usage
+                code = end.code
+        if code:
             raise WrongExampleError(f"{line} exits with {code}:\n{out.getvalue()}")
         return out.getvalue()
     if words[0] == "make":

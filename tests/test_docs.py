@@ -66,7 +66,9 @@ def test_the_site_builds_and_describes_every_public_name(built):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_relative_links_lead_to_files(page):
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = page.read_text()
+    for aside in (r"^```.*?^```", r"\$\$.*?\$\$", r"\$[^$]*\$"):  # code and formulas
+        text = re.sub(aside, "", text, flags=re.DOTALL | re.MULTILINE)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if target.startswith(("#", "http://", "https://")):
             continue
@@ -97,6 +99,7 @@ def test_the_accuracy_table_is_what_was_measured():
         ("```python\n>>> 1 + 1\n3\n```", "Expected:"),
         ("```console\n$ jaxprivnb --version\njaxprivnb 9\n```", "but prints"),
         ("```console\n$ jaxprivnb study nowhere.toml --out x\n```", "exits with 2"),
+        ("```\njaxprivnb nonsense\n```", "exits with 2"),
         ("```\nmake nonsense\n```", "the Makefile has"),
         ('```\npip install "jaxprivnb[nonsense]"\n```', "no extra 'nonsense'"),
         ("```\nrm -r /\n```", "nobody knows how to run"),
@@ -113,9 +116,12 @@ def test_a_wrong_example_is_found(tmp_path, text, message):
 
 def test_blocks_share_a_page_and_hidden_set_up_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("page.md").write_text(
-        "<!-- setup\nx = 20\n-->\n\n```python\ny = x + 1\n```\n"
-        "<!-- file: a.toml -->\n```toml\nz = 1\n```\n"
-        "```python\n>>> print(y, open('a.toml').read())\n21 z = 1\n```\n```text\nrm -r /\n```\n"
+    parts = (
+        "<!-- setup\nimport pathlib\nx = 20\n-->\n",
+        "```python\ny = x + 1\n```\n",
+        "<!-- file: a.toml -->\n```toml\nz = 1\n```\n",
+        "```python\n>>> print(y, pathlib.Path('a.toml').read_text())\n21 z = 1\n```\n",
+        "```text\nrm -r /\n```\n",
     )
+    Path("page.md").write_text("".join(parts))
     assert doc_pages.run_page(Path("page.md")) == 4
