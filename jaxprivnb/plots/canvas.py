@@ -25,9 +25,11 @@ def canvas(ax: Any, height: float, width: float = COLUMN) -> Iterator[Any]:
         yield ax
         return
     pyplot = require("matplotlib.pyplot", "figures", "a plot")
+    # Through pyplot, so that a notebook shows the figure without being asked; and before the block,
+    # whose end would undo what a backend sets when its first figure is made.
+    figure = pyplot.figure(figsize=(width, height), layout="constrained")
     with matplotlib.rc_context(FONT):
-        # Through pyplot, so that a notebook shows the figure without being asked.
-        _, ax = pyplot.subplots(figsize=(width, height), layout="constrained")
+        ax = figure.add_subplot()
         # Ticks are made when they are first needed, outside of this block: fix their size now.
         ax.tick_params(axis="x", labelsize=FONT["xtick.labelsize"])
         ax.tick_params(axis="y", labelsize=FONT["ytick.labelsize"])
