@@ -60,9 +60,9 @@ def call(peer: Peer, folder: Path, *words: str, timeout: float) -> str:
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
 
 
-def measure(peer: Peer, design, releases, timed, share: float, folder: Path, fresh: bool):
+def measure(peer: Peer, design, releases, timed, share: float, options):
     """(answer, report) of a peer on a design, stored or run now; None if it ran out of time."""
-    limit = peer.limit(design.name)
+    folder, limit = options.folder, peer.limit(design.name)
     if limit is None:
         return None
     seconds, replicates, lanes = limit
@@ -76,7 +76,7 @@ def measure(peer: Peer, design, releases, timed, share: float, folder: Path, fre
             digest.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
     name = f"{peer.name}-{design.name}-{digest.hexdigest()[:16]}".replace(" ", "_")
     out = folder / "answers" / f"{name}.npz"
-    if fresh or not out.exists():
+    if options.fresh or not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         job = out.with_suffix(".job.npz")
         protocol.save_job(
@@ -88,11 +88,12 @@ def measure(peer: Peer, design, releases, timed, share: float, folder: Path, fre
             lanes=lanes,
         )
         begin = time.perf_counter()
+        patience = options.patience * (6 * cap + 300)  # compiling is not under the cap
         part = out.with_suffix(".part.npz")
         try:
-            call(peer, folder, "run", peer.name, str(job), str(part), timeout=6 * cap + 300)
+            call(peer, folder, "run", peer.name, str(job), str(part), timeout=patience)
         except subprocess.TimeoutExpired:
-            say(f"{design.name:6} {peer.name:20} gave no answer in {6 * cap + 300:.0f} s")
+            say(f"{design.name:6} {peer.name:20} gave no answer in {patience:.0f} s")
             return None
         finally:
             job.unlink()
@@ -103,13 +104,14 @@ def measure(peer: Peer, design, releases, timed, share: float, folder: Path, fre
     return protocol.load_answer(out)
 
 
-def check(peer: Peer, folder: Path) -> dict:
+def check(peer: Peer, options) -> dict:
     """The adapter's errors on known inputs, from its own environment; raises if one is wrong."""
     import json
 
+    folder = options.folder
     stored = folder / "checks" / hashlib.sha256(peer.name.encode() + sources(peer)).hexdigest()
     if not stored.exists():
-        found = call(peer, folder, "check", peer.name, timeout=3600)
+        found = call(peer, folder, "check", peer.name, timeout=options.patience * 900)
         stored.parent.mkdir(parents=True, exist_ok=True)
         stored.write_text(found)
     found = json.loads(stored.read_text())
@@ -123,6 +125,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="PEER", help="peers to run; ours always does")
     parser.add_argument("--designs", nargs="+", choices=designs.DESIGNS, default=[*designs.DESIGNS])
     parser.add_argument("--fresh", action="store_true", help="forget stored answers")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, help="times the limit after which a step is given up"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of environments and answers")
     parser.add_argument("--name", default=None, help="of the files in bench/results")
     arguments = parser.parse_args()
@@ -133,7 +138,7 @@ def main() -> None:
     if unknown:
         parser.error(f"--only: no peer {sorted(unknown)[0]!r}; there are {[p.name for p in PEERS]}")
 
-    checks = {p.name: check(p, arguments.folder) for p in peers}
+    checks = {p.name: check(p, arguments) for p in peers}
     content = {"mode": mode, "platform": platform.platform(), "checks": checks, "designs": {}}
     versions: dict[str, dict] = {}
     for design in (designs.DESIGNS[d] for d in arguments.designs):
@@ -143,13 +148,15 @@ def main() -> None:
         say(f"{design.title}: {releases.size} releases in {len(design.cells)} cells")
         values, reports, answers = {}, {}, {}
         for peer in peers:
-            found = measure(peer, design, releases, timed, share, arguments.folder, arguments.fresh)
+            found = measure(peer, design, releases, timed, share, arguments)
             if found is not None:
                 answers[peer.name], reports[peer.name] = found
                 values[peer.name] = measures.per_release(
                     found[0], truth.class_probs, truth.feature_probs
                 )
                 versions[peer.name] = reports[peer.name]["versions"]
+        if OURS not in answers:
+            raise SystemExit(f"{OURS} gave no answer, and all others are compared with it")
         content["designs"][design.name] = report.summarise(design, truth, values, reports, answers)
     content["versions"] = versions
     content["targets"] = report.targets(content)
