@@ -151,8 +151,9 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     group = table["cell"].to_numpy().astype(np.int64) * n + method_codes(
         table, [m.label for m in spec.methods]
     )
-    # Boxes of one epsilon share the space to the next, and leave a fifth of it free.
-    step = np.diff(np.log10(np.sort(epsilon))).min() if len(epsilon) > 1 else 0.5
+    # Boxes of one epsilon share the space to the next, and leave a fifth of it free; half a decade
+    # is enough, or a box would stand by another epsilon's tick.
+    step = min([0.5, *np.diff(np.log10(np.sort(epsilon)))])
     slot = 0.8 * step / n
     reach = 2 * np.sinh(0.41 * slot * np.log(10))  # a box is as wide as 0.82 slots
     drawn = set()
