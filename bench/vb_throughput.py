@@ -1,6 +1,6 @@
 """How fast is `fit_many` with VB, against a plain vmapped fit and against a SciPy loop?
 
-    python bench/vb_throughput.py [--replicates 10000] [--sample 48] [--scipy 3]
+    python bench/vb_throughput.py [--replicates 10000] [--sample 200] [--scipy 10]
 
 I=2, K=5, J=2, N=200, epsilon in 0.01, 0.1, 1, float64. In one run and from the same starts, with
 the same tolerance: `fit_many` on all replicates; `jax.vmap` of the paper's Armijo ascent (20
@@ -30,8 +30,8 @@ PLAIN = Armijo(rule="longest", inner_steps=20)
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=10_000)
-    parser.add_argument("--sample", type=int, default=48)
-    parser.add_argument("--scipy", type=int, default=3)
+    parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--scipy", type=int, default=10)
     arguments = parser.parse_args()
     rows = []
     for epsilon in (0.01, 0.1, 1.0):

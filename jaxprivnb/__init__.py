@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from jaxprivnb._version import __version__
 
 if TYPE_CHECKING:
+    from jaxprivnb import plots as plots
     from jaxprivnb.baselines import fit_bayes as fit_bayes
     from jaxprivnb.baselines import fit_naive as fit_naive
+    from jaxprivnb.estimator.classifier import PrivateNaiveBayes as PrivateNaiveBayes
     from jaxprivnb.exact.compare import compare_with_vb as compare_with_vb
     from jaxprivnb.exact.fit import fit_exact as fit_exact
     from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from jaxprivnb.tables import Prior as Prior
     from jaxprivnb.variational.fit import VariationalPosterior as VariationalPosterior
     from jaxprivnb.variational.fit import fit_vb as fit_vb
+    from jaxprivnb.variational.trace import trace_vb as trace_vb
 
 _HOME = {
     "BudgetExceededError": "privacy.ledger",
@@ -61,12 +64,19 @@ _HOME = {
     "release": "privacy.publish",
     "run_study": "study.run",
     "simulate": "simulation",
+    "trace_vb": "variational.trace",
 }
+_MODULES = ("plots",)
 
-__all__ = ["__version__", *sorted(_HOME)]
+__all__ = ["__version__", *sorted((*_HOME, *_MODULES))]
+
+# Importing it needs scikit-learn: found by name, but no part of `from jaxprivnb import *`.
+_HOME["PrivateNaiveBayes"] = "estimator.classifier"
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"jaxprivnb.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'jaxprivnb' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jaxprivnb.{_HOME[name]}"), name)
@@ -75,4 +85,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *sorted((*_HOME, *_MODULES))]

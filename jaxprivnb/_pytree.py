@@ -13,7 +13,15 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def aside(**kwargs: Any) -> Any:
+    """Declare a field that stays out of the tree; what JAX rebuilds has its default again.
+
+    For what describes the numbers but must not key compiled programs.
+    """
+    return dataclasses.field(metadata={"aside": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, aside, dataclasses.field))
 def pytree_dataclass(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass whose fields are the children of a pytree.
 
@@ -21,7 +29,7 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     shapes and from bare objects, so unflattening goes around it.
     """
     data_cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-    fields = dataclasses.fields(data_cls)  # type: ignore[arg-type]
+    fields = [f for f in dataclasses.fields(data_cls) if not f.metadata.get("aside")]  # type: ignore[arg-type]
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     structure = tuple(f.name for f in fields if f.metadata.get("static"))
 
@@ -40,12 +48,12 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         return obj
 
     jax.tree_util.register_pytree_with_keys(data_cls, flatten_with_keys, unflatten, flatten)
-    if "__repr__" not in cls.__dict__:
-        data_cls.__repr__ = _shapes_repr  # type: ignore[method-assign]
+    if cls.__repr__ is object.__repr__:
+        data_cls.__repr__ = shapes_repr  # type: ignore[method-assign]
     return data_cls
 
 
-def _shapes_repr(self: Any) -> str:
+def shapes_repr(self: Any) -> str:
     """Shapes and dtypes, not values: batches are large."""
     parts = []
     for field in dataclasses.fields(self):

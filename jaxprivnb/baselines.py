@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxprivnb import validate
-from jaxprivnb.posterior import DirichletPosterior
+from jaxprivnb.posterior import DirichletPosterior, named_after
 from jaxprivnb.status import Status
 from jaxprivnb.tables import NoisyTables, Prior, check_type, full_mask, resolve_prior
 
@@ -20,7 +20,7 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
     """
     check_type(tables).check("fit_naive")
     prior = resolve_prior(prior, tables.counts, tables.mask)
-    return _fit_naive(tables, prior)
+    return named_after(_fit_naive(tables, prior), tables)
 
 
 @jax.jit

@@ -65,6 +65,16 @@ def marginal_cdf(alpha: jax.Array, p: jax.Array) -> jax.Array:
     return jnp.where(proper, inside, point_mass)
 
 
+@jax.jit
+def marginal_density(alpha: jax.Array, x: jax.Array) -> jax.Array:
+    """Density of each p_j at the points x `[G]`: `[..., J, G]`; 0 where it has none."""
+    a, b = alpha[..., None], _others(alpha)[..., None]
+    proper = (a > 0) & (b > 0)
+    inside = (x > 0) & (x < 1)
+    a, b, safe = jnp.where(proper, a, 1), jnp.where(proper, b, 1), jnp.where(inside, x, 0.5)
+    return jnp.where(proper & inside, beta_cdf_pdf(a, b, safe)[1], 0)
+
+
 def _others(alpha: jax.Array) -> jax.Array:
     """The sum of all alpha but alpha_j, `[..., J]`, with no difference to lose digits in."""
     first = [(0, 0)] * (alpha.ndim - 1) + [(1, 0)]

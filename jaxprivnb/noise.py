@@ -9,8 +9,8 @@ of the two is meant.
 it was added to (Mironov, CCS 2012): to release real data use an integer mechanism.
 
 A noise is a pytree with one array, its scale: a scalar, or one value a table (`[K]`). To add a
-noise to the exact posterior, give it `log_prob`; for the variational one, also `kernel` and
-`log_peak` (see `jaxprivnb.variational.local`).
+noise to the exact posterior, give it `log_prob`; for the variational one, also a `kernel` that
+says how its log density is bounded (see `jaxprivnb.variational.local`).
 """
 
 import math

@@ -5,16 +5,20 @@ answers for the fits under which P(Y) and each P(X_k | Y=i) are independent Diri
 non-private and variational). Methods are written for one dataset and vectorise over leading axes.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxprivnb import dirichlet, validate
-from jaxprivnb._pytree import pytree_dataclass
+from jaxprivnb._pytree import aside, pytree_dataclass
+
+if TYPE_CHECKING:
+    from jaxprivnb.report.summary import Summary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +49,15 @@ class Posterior:
     """Real cells, bool `[..., K, J]`."""
     status: Any
     """`Status` code of the fit, int32 `[...]`; 0 is success."""
+    domain: Any = aside(default=None, kw_only=True)
+    """Names of the classes, features and categories: the release's `domain`, None without one.
+
+    It is no part of the tree, so posteriors that `jax.tree.map`, `jit` or `vmap` return have none;
+    `dataclasses.replace(posterior, domain=release.domain)` gives it back.
+    """
+
+    headline: ClassVar[tuple[str, ...]] = ()
+    """Scalar fields that a one-line description shows."""
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -87,6 +100,14 @@ class Posterior:
         """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
         raise AttributeError
 
+    def class_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(Y=i) at the points x `[G]`: `[..., I, G]`."""
+        raise AttributeError
+
+    def feature_density(self, x: jax.Array) -> jax.Array:
+        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`."""
+        raise AttributeError
+
     def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
         tail = _tail(level)
@@ -114,6 +135,56 @@ class Posterior:
         """
         records = validate.categories(x, self.mask.shape[-2], self.mask)
         return self._predict_proba(records)
+
+    def replicate(self, *index: int) -> Self:
+        """One dataset's posterior out of a batch: an index for each leading axis."""
+        if len(index) != len(self.batch_shape):
+            raise ValueError(
+                f"replicate needs an index for each of the leading axes {self.batch_shape}, "
+                f"got {index}"
+            )
+        one = jax.tree.map(lambda x: x[index], self)
+        return dataclasses.replace(one, domain=self.domain)
+
+    def summary(self, level: float = 0.95) -> "Summary":
+        """Mean, sd and equal-tailed interval of every parameter, named where the release has names.
+
+        Prints as a table; `.rows`, `.to_pandas()` and `.to_csv()` give the numbers. For one
+        dataset: of a batch, take one with `replicate`.
+        """
+        from jaxprivnb.report.summary import summarise_posterior
+
+        return summarise_posterior(self, level)
+
+    def to_arviz(
+        self, key: jax.Array, n: int = 1000, *, chains: int = 4, by_feature: bool = False
+    ) -> Any:
+        """I.i.d. draws for ArviZ: an `InferenceData`, or a `DataTree` from ArviZ 1.0 on.
+
+        Variables `p_class` (chain, draw, class) and `p_feature` (chain, draw, class, feature,
+        category); a feature with fewer categories has NaN in the cells it lacks. The draws are
+        independent: chains only suit ArviZ's habits.
+
+        Args:
+            key: JAX random key.
+            n: draws in each chain.
+            chains: number of chains.
+            by_feature: instead of `p_feature`, one variable `p_feature_NAME` a feature, with the
+                feature's own categories, and so without NaN.
+        """
+        from jaxprivnb.report.arviz import to_arviz
+
+        return to_arviz(self, key, n, chains=chains, by_feature=by_feature)
+
+    def __repr__(self) -> str:
+        from jaxprivnb.report.text import describe_posterior
+
+        return describe_posterior(self)
+
+    def _repr_html_(self) -> str:
+        from jaxprivnb.report.html import posterior_html
+
+        return posterior_html(self)
 
     def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         raise AttributeError
@@ -167,6 +238,19 @@ class DirichletPosterior(Posterior):
         """The Beta marginal's CDF at p `[..., I, K, J]`."""
         return dirichlet.marginal_cdf(self.feature_alpha, p)
 
+    def class_density(self, x: jax.Array) -> jax.Array:
+        """The Beta marginal's density at the points x `[G]`: `[..., I, G]`."""
+        x = validate.as_float_array("x", x, self.class_alpha.dtype)
+        return dirichlet.marginal_density(self.class_alpha, x)
+
+    def feature_density(self, x: jax.Array) -> jax.Array:
+        """The Beta marginal's density at the points x `[G]`: `[..., I, K, J, G]`.
+
+        Masked cells, and the only category of a feature, have no density and give 0.
+        """
+        x = validate.as_float_array("x", x, self.class_alpha.dtype)
+        return dirichlet.marginal_density(self.feature_alpha, x)
+
     def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         class_key, feature_key = jax.random.split(key)
         p_class = dirichlet.sample(class_key, self.class_alpha, (n,))
@@ -183,6 +267,12 @@ class DirichletPosterior(Posterior):
         chosen = log_feature.at[:, jnp.arange(K), jnp.maximum(x, 0)].get(mode="fill")  # [I, ..., K]
         chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
         return jax.nn.softmax(jnp.log(self.class_mean) + chosen.sum(-1), axis=-1)
+
+
+def named_after(posterior: S, tables: Any) -> S:
+    """The posterior with the names that its tables have, if any."""
+    domain = getattr(tables, "domain", None)
+    return posterior if domain is None else dataclasses.replace(posterior, domain=domain)
 
 
 @functools.partial(jax.jit, static_argnames="n")

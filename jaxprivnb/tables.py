@@ -96,6 +96,11 @@ class NoisyTables:
             f"{self.counts.shape[-1]} categories, N={_brief(self.n_records)}, {self.noise!r})"
         )
 
+    def _repr_html_(self) -> str:
+        from jaxprivnb.report.html import tables_html
+
+        return tables_html(self)
+
 
 @pytree_dataclass
 class Prior:

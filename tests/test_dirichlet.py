@@ -115,3 +115,18 @@ def test_permuting_categories_permutes_everything(alpha, order):
         np.testing.assert_allclose(
             f(jnp.asarray(alpha[order])), np.asarray(f(jnp.asarray(alpha)))[order], rtol=1e-12
         )
+
+
+def test_marginal_density(dtype):
+    alpha = ALPHA.astype(dtype)
+    x = np.array([0.0, 1e-3, 0.2, 0.5, 0.97, 1.0], dtype)
+    found = dirichlet.marginal_density(jnp.asarray(alpha), jnp.asarray(x))
+    assert (found.shape, found.dtype) == ((2, 4, 6), dtype)
+    a = alpha[..., None].astype(float)
+    b = a.sum(1, keepdims=True) - a
+    expected = scipy.stats.beta(np.where(a > 0, a, 1), b).pdf(x[1:5].astype(float))
+    rtol = 1e-12 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(found[..., 1:5], np.where(a > 0, expected, 0), rtol, 1e-30)
+    np.testing.assert_array_equal(found[..., [0, 5]], 0)
+    alone = dirichlet.marginal_density(jnp.asarray([[3.0]], dtype), jnp.asarray(x))
+    np.testing.assert_array_equal(alone, 0)

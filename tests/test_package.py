@@ -11,8 +11,8 @@ import pytest
 import jaxprivnb
 
 OPTIONAL = (
-    "matplotlib", "rich", "pyarrow", "scipy", "opendp", "sklearn", "pandas", "xarray", "dask",
-    "distributed", "fsspec", "hypothesis", "pytest",
+    "matplotlib", "rich", "pyarrow", "scipy", "opendp", "sklearn", "arviz", "pandas", "xarray",
+    "dask", "distributed", "fsspec", "hypothesis", "pytest",
 )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """The ledger: sums, limits, and refusal before any noise is drawn."""
 
+import copy
 import json
 import multiprocessing
+import pickle
 import time
 
 import numpy as np
@@ -180,3 +182,16 @@ def test_processes_share_a_file(tmp_path):
         worker.join()
     assert [w.exitcode for w in workers] == [0, 0]
     assert len(pnb.PrivacyLedger(path=path).entries) == 10
+
+
+def test_a_copy_is_the_same_account(tmp_path):
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    assert copy.copy(ledger) is ledger
+    assert copy.deepcopy({"ledger": [ledger]})["ledger"][0] is ledger
+    with pytest.raises(TypeError, match="Give it a path"):
+        pickle.dumps(ledger)
+    kept = pnb.PrivacyLedger(epsilon_limit=1.0, path=tmp_path / "ledger.json")
+    other = pickle.loads(pickle.dumps(kept))
+    other.charge(pure(0.6))
+    with pytest.raises(pnb.BudgetExceededError):
+        kept.charge(pure(0.6))

@@ -426,6 +426,14 @@ def test_noise_without_a_quadratic_bound_is_refused():
         local_bound("mixture", Cauchy(1.0))
 
 
+def test_a_noise_may_bring_its_own_bound():
+    # docs/extend.md fits one, and the tests run it.
+    class Tilted(pnb.Laplace):
+        kernel = BOUNDS["quadratic"]
+
+    assert local_bound("mixture", Tilted(1.0)) is BOUNDS["quadratic"]
+
+
 def test_limits_follow_the_dtype():
     assert float(resolve_limits(jnp.float32, None, 10).tol) > float(
         resolve_limits(jnp.float64, None, 10).tol

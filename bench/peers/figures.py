@@ -36,12 +36,12 @@ def plot(content, path):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    from jaxprivnb.study.figures import _FONT
+    from jaxprivnb.style import FONT
 
     names = [d for d in ("paper", "ju") if d in content["designs"]]
     if not names:
         return
-    with matplotlib.rc_context(_FONT):
+    with matplotlib.rc_context(FONT):
         figure, axes = pyplot.subplots(
             len(names), 4, figsize=(13, 0.9 + 2.9 * len(names)), layout="constrained", squeeze=False
         )

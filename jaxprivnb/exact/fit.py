@@ -12,6 +12,7 @@ from jaxprivnb.exact import window
 from jaxprivnb.exact.moments import Moments, moments, upward
 from jaxprivnb.exact.posterior import ExactPosterior
 from jaxprivnb.exact.window import Layout
+from jaxprivnb.posterior import named_after
 from jaxprivnb.status import Status
 from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
 
@@ -45,7 +46,7 @@ def fit_exact(
     if max_records is not None:
         max_records = validate.whole_number("max_records", max_records)
     if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
-        return _fit_widening(tables, prior, tolerance, max_records)
+        return named_after(_fit_widening(tables, prior, tolerance, max_records), tables)
     layout = _layout_when_traced(tables, max_records)
     return fit_window(tables, prior, layout, tolerance)
 

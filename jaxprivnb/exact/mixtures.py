@@ -205,12 +205,17 @@ def _terms(mixture: Mixture) -> _Terms:
     )
 
 
+def _steps(total: jax.Array, terms: _Terms, x: jax.Array, rest: jax.Array) -> jax.Array:
+    """What the CDFs of neighbouring components differ by at x `[...]`, `[..., W]`."""
+    log_x, log_rest = jnp.log(x)[..., None], jnp.log(rest)[..., None]
+    power = terms.alpha * log_x + (total[..., None] - terms.alpha - 1) * log_rest
+    return jnp.exp(power + terms.log_coefficient)
+
+
 def _evaluate(mixture: Mixture, terms: _Terms, x: jax.Array, rest: jax.Array) -> _At:
     """Proper parameters at x `[...]` strictly inside (0, 1), with rest = 1 - x."""
     total = jnp.where(mixture.proper, mixture.total, 2)
-    log_x, log_rest = jnp.log(x)[..., None], jnp.log(rest)[..., None]
-    power = terms.alpha * log_x + (total[..., None] - terms.alpha - 1) * log_rest
-    term = jnp.exp(power + terms.log_coefficient)
+    term = _steps(total, terms, x, rest)
     last, first = terms.ends
     s, t = jnp.stack([last, total - first]), jnp.stack([total - last, first])
     shape = (2, *x.shape)
@@ -313,6 +318,13 @@ def quantiles(mixture: Mixture, q: jax.Array, mean: jax.Array, sd: jax.Array) ->
 
 def density_on_grid(mixture: Mixture, x: jax.Array) -> jax.Array:
     """Densities at the points x `[G]`: `[..., G]`, one point at a time to bound memory."""
-    shape = mixture.first.shape
-    values = lax.map(lambda point: cdf_pdf(mixture, jnp.broadcast_to(point, shape))[1], x)
-    return jnp.moveaxis(values, 0, -1)
+    terms = _terms(mixture)
+    total = jnp.where(mixture.proper, mixture.total, 2)
+
+    def at(point: jax.Array) -> jax.Array:
+        inside = (point > 0) & (point < 1)
+        safe = jnp.where(inside, point, 0.5)
+        x_density = (terms.slope * _steps(total, terms, safe, 1 - safe)).sum(-1)
+        return jnp.where(mixture.proper & inside, x_density / safe, 0)
+
+    return jnp.moveaxis(lax.map(at, x), 0, -1)

@@ -47,6 +47,8 @@ class ExactPosterior(Posterior):
     layout: Layout = static()
     """Lengths of the windows."""
 
+    headline = ("log_evidence", "lost_mass")
+
     @property
     def class_count_offset(self) -> jax.Array:
         """The first n of `class_count_pmf`, int32 `[..., I]`."""

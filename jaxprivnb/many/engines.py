@@ -58,7 +58,7 @@ class Naive:
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
-        return by_blocks(_fit_naive, tables, prior), _all_useful(length)
+        return by_blocks(_fit_naive, tables, prior, length=length), _all_useful(length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Exact:
         fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
         numbers = tables.counts[0].size * self.layout.cell
         block = max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
-        return by_blocks(fit, tables, prior, block=block), _all_useful(length)
+        return by_blocks(fit, tables, prior, block=block, length=length), _all_useful(length)
 
 
 class _Item(NamedTuple):
@@ -105,7 +105,7 @@ class Variational:
         limits = Limits(
             jnp.asarray(self.tol, tables.counts.dtype), jnp.asarray(self.max_iterations, jnp.int32)
         )
-        theta = by_blocks(self._starts, tables, index)  # [Q, S, ...]
+        theta = by_blocks(self._starts, tables, index, length=length)  # [Q, S, ...]
         again = lambda x: jnp.repeat(x, S, axis=0) if S > 1 else x  # noqa: E731
         tables, prior = jax.tree.map(again, (tables, prior))
         queue = _Item(
@@ -121,7 +121,7 @@ class Variational:
         finish = lambda t, p, d, at: vb_fit.posterior(  # noqa: E731
             t, p, d, at, self.method, at.elbo[None]
         )
-        ends = by_blocks(finish, tables, prior, queue.data, harvest.states)
+        ends = by_blocks(finish, tables, prior, queue.data, harvest.states, length=length * S)
         work = Work(
             jnp.sum(harvest.steps).astype(jnp.float32), harvest.executed.astype(jnp.float32)
         )

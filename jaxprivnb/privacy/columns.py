@@ -25,7 +25,7 @@ def read_records(
     X: Any, y: Any, feature_names: Sequence[str] | None
 ) -> tuple[dict[str, Factor], str, Factor]:
     """The features by name, the class's name and the class, of N records each."""
-    named = _named_columns(X)
+    named = named_columns(X)
     if isinstance(y, str):
         if named is None:
             raise TypeError("y is a column's name, but X is an array without column names")
@@ -49,7 +49,7 @@ def read_records(
 
 def read_features(X: Any, feature_names: Sequence[str] | None) -> dict[str, Factor]:
     """The features by name: those asked for of a table, all of an array."""
-    named = _named_columns(X)
+    named = named_columns(X)
     if named is None:
         return _array_columns(X, feature_names)
     wanted = list(named) if feature_names is None else list(feature_names)
@@ -64,7 +64,7 @@ def factorise(column: Any, name: str) -> Factor:
     """A column's distinct values and every record's index into them."""
     if hasattr(column, "dictionary_encode") or hasattr(column, "dictionary"):
         return _arrow_factor(column)
-    array = column.to_numpy() if hasattr(column, "to_numpy") else _array(column)
+    array = column.to_numpy() if hasattr(column, "to_numpy") else as_array(column)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one column, got an array of shape {array.shape}")
     if array.dtype != object:
@@ -80,7 +80,7 @@ def factorise(column: Any, name: str) -> Factor:
     return Factor(list(seen), index)
 
 
-def _named_columns(X: Any) -> dict[str, Any] | None:
+def named_columns(X: Any) -> dict[str, Any] | None:
     """The columns of a pandas or Arrow table, or of a dict of columns; None for arrays."""
     if isinstance(X, dict):
         return {str(name): column for name, column in X.items()}
@@ -96,7 +96,7 @@ def _named_columns(X: Any) -> dict[str, Any] | None:
 
 
 def _array_columns(X: Any, feature_names: Sequence[str] | None) -> dict[str, Factor]:
-    array = _array(X)
+    array = as_array(X)
     if array.ndim != 2:
         raise ValueError(f"X must be records by features, [N, K]; got shape {array.shape}")
     if feature_names is None:
@@ -112,7 +112,8 @@ def _array_columns(X: Any, feature_names: Sequence[str] | None) -> dict[str, Fac
     return {name: factorise(array[:, k], name) for k, name in enumerate(names)}
 
 
-def _array(x: Any) -> np.ndarray:
+def as_array(x: Any) -> np.ndarray:
+    """Records that are no table, with their values as they were."""
     if isinstance(x, np.ma.MaskedArray):
         return np.ma.filled(x.astype(object), None)  # a masked value is a missing one
     if not isinstance(x, list | tuple):

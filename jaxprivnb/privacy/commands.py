@@ -76,6 +76,8 @@ def run_release(arguments: argparse.Namespace) -> int:
     wanted = [domain.class_name, *domain.categories]
     columns, ignored = read_csv(arguments.data, wanted)
     if ignored:
+        from jaxprivnb.report.names import shown
+
         names = ", ".join(map(shown, ignored))
         print(f"note: not in the domain, so not released: {names}", file=sys.stderr)
     from jaxprivnb.privacy.publish import release
@@ -107,49 +109,25 @@ def run_fit(arguments: argparse.Namespace) -> int:
         raise ValueError("--draws and --draws-out go together")
     import jax
 
+    import jaxprivnb
     from jaxprivnb.privacy.file import load_release
     from jaxprivnb.status import Status
 
     with jax.enable_x64(True):
         release = load_release(arguments.release)
-        posterior = _fit(release, arguments.method)
-        rows = posterior_rows(release, posterior, arguments.level)
+        posterior = getattr(jaxprivnb, f"fit_{arguments.method}")(release)
+        summary = posterior.summary(arguments.level)
         if arguments.draws is not None:
             _write_draws(release, posterior, arguments)
     if arguments.format == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(_HEADER)
-        writer.writerows(rows)
+        print(summary.to_csv(), end="")
     else:
         print(f"{release.guarantee}, {release.guarantee.mechanism} noise, N={release.size}")
         print(f"{arguments.method} posterior, {arguments.level:g} intervals\n")
-        print(_table(rows))
-    status = Status(int(posterior.status))
-    if status != Status.SUCCESS:
-        print(f"note: the fit's status is {status.name}", file=sys.stderr)
+        print(summary.table())
+    if summary.status != Status.SUCCESS:
+        print(f"note: the fit's status is {summary.status.name}", file=sys.stderr)
     return 0
-
-
-_HEADER = ("feature", "category", "class", "mean", "sd", "lower", "upper")
-
-
-def posterior_rows(release: Any, posterior: Any, level: float) -> list[tuple[Any, ...]]:
-    """(feature, category, class, mean, sd, lower, upper); the class's own rows come first."""
-    import numpy as np
-
-    by_class = np.stack(
-        (posterior.class_mean, posterior.class_sd, *posterior.class_interval(level)), -1
-    )
-    by_feature = np.stack(
-        (posterior.feature_mean, posterior.feature_sd, *posterior.feature_interval(level)), -1
-    )
-    class_name = release.domain.class_.name
-    rows = [(class_name, c, "", *by_class[i].tolist()) for i, c in enumerate(release.classes)]
-    for k, feature in enumerate(release.domain.features):
-        for i, class_ in enumerate(release.classes):
-            for j, category in enumerate(feature.categories):
-                rows.append((feature.name, category, class_, *by_feature[i, k, j].tolist()))
-    return rows
 
 
 def read_domain(path: str, class_name: str | None) -> StatedDomain:
@@ -218,39 +196,6 @@ def read_csv(path: str, wanted: list[str]) -> tuple[dict[str, list[str]], list[s
         # Their messages can quote the data.
         raise ValueError(f"{path} is not a CSV file in UTF-8") from None
     return dict(zip(wanted, columns, strict=True)), [n for n in header if n not in wanted]
-
-
-def shown(label: Any) -> str:
-    """A label for the terminal: what is not printable is escaped."""
-    text = str(label)
-    return text if text.isprintable() else ascii(text)
-
-
-def _table(rows: list[tuple[Any, ...]]) -> str:
-    """One line a parameter, under the distribution it belongs to."""
-    labels = [shown(row[1]) for row in rows]
-    titles = []
-    for feature, _, class_, *_ in rows:
-        given = f" | {shown(rows[0][0])} = {shown(class_)}" if class_ != "" else ""
-        titles.append(f"P({shown(feature)}{given})")
-    width = max(map(len, [titles[0], *labels])) + 2
-    lines = [f"{'':{width}}" + "".join(f"{name:>9}" for name in _HEADER[3:])]
-    for r, (title, label, row) in enumerate(zip(titles, labels, rows, strict=True)):
-        if r == 0 or title != titles[r - 1]:
-            lines.append(title)
-        lines.append(f"  {label:<{width - 2}}" + "".join(f"{x:9.4f}" for x in row[3:]))
-    return "\n".join(lines)
-
-
-def _fit(release: Any, method: str) -> Any:
-    import jaxprivnb
-
-    fits: dict[str, Any] = {
-        "exact": jaxprivnb.fit_exact,
-        "vb": jaxprivnb.fit_vb,
-        "naive": jaxprivnb.fit_naive,
-    }
-    return fits[method](release)
 
 
 def _write_draws(release: Any, posterior: Any, arguments: argparse.Namespace) -> None:

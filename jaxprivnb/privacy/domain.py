@@ -24,6 +24,8 @@ MAX_CELLS = 2_000_000
 MAX_LABEL = 1000
 """Longest name or label, in characters."""
 
+UNFIT = "the domain that was read from the data does not make a release: give the public one"
+
 Label = str | int | float | bool
 
 
@@ -126,23 +128,17 @@ def settle_domain(
             _numbered(n, f"n_categories of {n!r}", x) for n, x in zip(names, sizes, strict=True)
         ]
     else:
-        columns = [_inferred(name, factor) for name, factor in features.items()]
+        columns = [infer_column(name, factor) for name, factor in features.items()]
         inferred.append("n_categories (or categories)")
     if classes is not None:
         class_column = _listed(class_name, "classes", classes)
     elif n_classes is not None:
         class_column = _numbered(class_name, "n_classes", n_classes)
     else:
-        class_column = _inferred(class_name, class_)
+        class_column = infer_column(class_name, class_)
         inferred.append("n_classes (or classes)")
     if inferred:
-        warnings.warn(
-            f"{' and '.join(inferred)} not given, so read from the data: the release reveals "
-            "which values occur, and the privacy budget does not cover that. Give the public "
-            "domain instead",
-            PrivacyWarning,
-            stacklevel=3,
-        )
+        warn_inferred(inferred, stacklevel=4)
     if unknown == "other":
         columns = [column.with_other() for column in columns]
     try:
@@ -150,10 +146,18 @@ def settle_domain(
     except ValueError:
         if not inferred:
             raise
-        # The shape would tell of the data.
-        raise ValueError(
-            "the domain that was read from the data does not make a release: give the public one"
-        ) from None
+        raise ValueError(UNFIT) from None  # the shape would tell of the data
+
+
+def warn_inferred(arguments: list[str], stacklevel: int) -> None:
+    """Warn that the data said what these arguments did not."""
+    warnings.warn(
+        f"{' and '.join(arguments)} not given, so read from the data: the release reveals "
+        "which values occur, and the privacy budget does not cover that. Give the public "
+        "domain instead",
+        PrivacyWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def encode(column: Column, factor: Factor, *, what: str, unknown: str) -> np.ndarray:
@@ -234,7 +238,7 @@ def _numbered(name: str, argument: str, size: Any) -> Column:
     return Column(name, tuple(range(size)))
 
 
-def _inferred(name: str, factor: Factor) -> Column:
+def infer_column(name: str, factor: Factor) -> Column:
     """The labels that occur; for whole numbers >= 0, all up to the largest."""
     occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
     labels = [v for v in occurring if isinstance(v, str) or _is_finite(v)]

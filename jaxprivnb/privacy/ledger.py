@@ -47,6 +47,7 @@ class PrivacyLedger:
     A charge is made before noise is drawn and stays if the release then fails: a budget that may
     have been spent is spent. With a `path` every charge is on disk before noise is drawn, and
     several processes may share the file (where the system has `flock`; a `.lock` stays beside it).
+    A copy of a ledger is the ledger itself; a pickle of one is its file, which it then must have.
 
     Args:
         epsilon_limit: largest total epsilon, or None.
@@ -186,6 +187,20 @@ class PrivacyLedger:
         with open(f"{self._path}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    def __copy__(self) -> "PrivacyLedger":
+        return self  # an account, not a value: a copy that charged apart would hide what is spent
+
+    def __deepcopy__(self, memo: Any) -> "PrivacyLedger":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._path is None:
+            raise TypeError(
+                "a PrivacyLedger without a path cannot be pickled: the copy would be charged apart "
+                "from it. Give it a path, and every process charges the same file"
+            )
+        return PrivacyLedger, (None, None, os.path.abspath(self._path))
 
     def __repr__(self) -> str:
         parts = [

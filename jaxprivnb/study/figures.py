@@ -1,8 +1,7 @@
 """A study's figures, for print: Figure 1's box plots, efficiency, coverage, width, iterations.
 
 Every figure has the same frame: a row for each combination of the grid's other axes (the sample
-size, in Figure 1), P(X|Y) on the left and P(Y) on the right, epsilon on a log axis below. Colours
-are Okabe and Ito's, which colour-blind readers can tell apart, and lines carry markers as well.
+size, in Figure 1), P(X|Y) on the left and P(Y) on the right, epsilon on a log axis below.
 """
 
 import os
@@ -16,46 +15,11 @@ from jaxprivnb.study.extras import require
 from jaxprivnb.study.load import Study, method_codes
 from jaxprivnb.study.storage import open_storage
 from jaxprivnb.study.summary import Summary, summarise
+from jaxprivnb.style import DPI, FONT, PAGE, Style, styles
 
 FIGURES = ("figure1", "efficiency", "coverage", "width", "iterations")
-WIDTH, ROW_HEIGHT, DPI = 6.9, 1.55, 200
+ROW_HEIGHT = 1.55
 _ROWS_A_PAGE = 6
-_STYLE = {
-    "naive": ("#D55E00", "s"),
-    "vb": ("#0072B2", "o"),
-    "exact": ("#009E73", "D"),
-    "bayes": ("#555555", "^"),
-}
-_MORE = (("#CC79A7", "v"), ("#E69F00", "P"), ("#56B4E9", "X"), ("#F0E442", "*"))
-_NAMES = {
-    "naive": "naive",
-    "vb": "variational (VB)",
-    "exact": "exact posterior",
-    "bayes": "non-private",
-}
-_FONT = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
-class Style(NamedTuple):
-    """How a method looks."""
-
-    color: str
-    marker: str
-    name: str
 
 
 class Data(NamedTuple):
@@ -95,7 +59,9 @@ def plot_study(
 def draw(study: Study, name: str, summary: Summary | None = None) -> list[Any]:
     """The `matplotlib.figure.Figure` pages of one figure; empty if it does not apply."""
     panel, title, y_label, log_y, needs = _FIGURES[name]
-    data = Data(study, summary or summarise(study), _styles(study))
+    data = Data(
+        study, summary or summarise(study), styles((m.label, m.method) for m in study.spec.methods)
+    )
     methods = [m.method for m in study.spec.methods]
     if needs is not None and needs not in methods:
         return []
@@ -127,10 +93,10 @@ def _page(
     matplotlib = require("matplotlib", "figures", "drawing a study")
     figure_module = require("matplotlib.figure", "figures", "drawing a study")
     require("matplotlib.backends.backend_agg", "figures", "drawing a study")
-    with matplotlib.rc_context(_FONT):
+    with matplotlib.rc_context(FONT):
         both = needs != "vb"  # iterations belong to the whole fit, not to one of the two
         figure = figure_module.Figure(
-            figsize=(WIDTH, 1.1 + ROW_HEIGHT * len(rows)), layout="constrained"
+            figsize=(PAGE, 1.1 + ROW_HEIGHT * len(rows)), layout="constrained"
         )
         axes = figure.subplots(
             len(rows), 2 if both else 1, sharex=True, sharey="col", squeeze=False
@@ -185,8 +151,9 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     group = table["cell"].to_numpy().astype(np.int64) * n + method_codes(
         table, [m.label for m in spec.methods]
     )
-    # Boxes of one epsilon share the space to the next, and leave a fifth of it free.
-    step = np.diff(np.log10(np.sort(epsilon))).min() if len(epsilon) > 1 else 0.5
+    # Boxes of one epsilon share the space to the next, and leave a fifth of it free; half a decade
+    # is enough, or a box would stand by another epsilon's tick.
+    step = min([0.5, *np.diff(np.log10(np.sort(epsilon)))])
     slot = 0.8 * step / n
     reach = 2 * np.sinh(0.41 * slot * np.log(10))  # a box is as wide as 0.82 slots
     drawn = set()
@@ -289,17 +256,6 @@ def series(data: Data, cells: list[int], method: int, name: str) -> tuple[np.nda
 def reported_level(study: Study) -> float:
     """The level nearest to 95%."""
     return min(study.spec.levels, key=lambda level: abs(level - 0.95))
-
-
-def _styles(study: Study) -> list[Style]:
-    """A method's own colour for its first label, another for each further one."""
-    more, taken, styles = iter(_MORE * 8), set(), []
-    for method in study.spec.methods:
-        color, marker = _STYLE[method.method] if method.method not in taken else next(more)
-        name = _NAMES.get(method.label, method.label)
-        taken.add(method.method)
-        styles.append(Style(color, marker, name))
-    return styles
 
 
 _FIGURES: dict[str, tuple[Callable[..., set[int]], str, str, bool, str | None]] = {

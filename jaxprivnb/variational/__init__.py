@@ -35,5 +35,6 @@ The t are carried as logarithms, so they stay strictly inside their simplices.
 """
 
 from jaxprivnb.variational.fit import VariationalPosterior, fit_vb
+from jaxprivnb.variational.trace import Trace, trace_vb
 
-__all__ = ["VariationalPosterior", "fit_vb"]
+__all__ = ["Trace", "VariationalPosterior", "fit_vb", "trace_vb"]

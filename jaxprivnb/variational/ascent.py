@@ -69,8 +69,6 @@ class Ascent(NamedTuple):
     """The bound at x0."""
     phase: jax.Array
     """Which point `theta` is: 0 for x0, 1 for x1, 2 for x', int32."""
-    growth: jax.Array
-    """What the last whole cycle added to the bound; infinite before the second x0."""
     gap: jax.Array
     """Upper bound of what the simplex problems of the sweep that led to `theta` left undone."""
     rounding: jax.Array
@@ -103,7 +101,6 @@ def begin(theta: Theta) -> Ascent:
         x2=theta,
         elbo_x0=-far,
         phase=first,
-        growth=far,
         gap=far,
         rounding=zero,
         max_decrease=zero,
@@ -128,19 +125,20 @@ def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
     fall = jnp.where(drop | ~known, 0, jnp.maximum(at.elbo - bound.elbo, 0))
     keep = known & ~drop
 
-    # At x0 a cycle ends: has it added enough to begin another?
-    growth = jnp.where(at.phase == 0, bound.elbo - at.elbo_x0, at.growth)
+    # Has the cycle added enough to go on? Asked of x' already: what one more sweep would add to it
+    # is no more than two and an extrapolation have added.
+    growth = bound.elbo - at.elbo_x0
     small = limits.tol * (1 + jnp.abs(bound.elbo)) + bound.rounding
     # A bound that stands still because the simplex solver does is not a maximum, hence the gap; nor
     # is one whose growth is hidden by rounding while the point still moves, as near a saddle.
     still = _distance(at.theta, at.x0) <= jnp.sqrt(jnp.maximum(limits.tol, _eps(bound.elbo)))
-    done = (at.phase == 0) & known & (jnp.abs(growth) <= small) & (at.gap <= 4 * small) & still
+    done = (at.phase != 1) & keep & (jnp.abs(growth) <= small) & (at.gap <= 4 * small) & still
 
     x0 = _choose(at.phase == 0, at.theta, at.x0)
     x1 = _choose(at.phase == 0, new, at.x1)
     x2 = _choose(at.phase == 1, new, at.x2)
     if method.accelerate:
-        ahead = extrapolate(data, x0, x1, new)
+        ahead = extrapolate(data, x0, x1, new, at.iterations // method.cycle)
         theta = _choose(at.phase == 1, ahead, _choose(drop, at.x2, new))
     else:
         theta = new
@@ -153,7 +151,6 @@ def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
         x2=x2,
         elbo_x0=jnp.where(at.phase == 0, bound.elbo, at.elbo_x0),
         phase=(at.phase + 1) % method.cycle,
-        growth=growth,
         gap=jnp.where(drop, at.gap, swept.gap),
         rounding=jnp.where(keep, bound.rounding, at.rounding),
         max_decrease=jnp.maximum(at.max_decrease, fall),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import pytree_dataclass
-from jaxprivnb.posterior import DirichletPosterior
+from jaxprivnb.posterior import DirichletPosterior, named_after
 from jaxprivnb.simplex import SOLVERS, SimplexSolver
 from jaxprivnb.status import Status
 from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
@@ -39,6 +39,8 @@ class VariationalPosterior(DirichletPosterior):
     """t[i,k,j] of q(n[i,k,.]) = Multinomial(n[i], t[i,k,.]), `[..., I, K, J]`; 0 where masked."""
     elbo_starts: Any
     """The bound reached from every start, `[..., n_starts]`; `elbo` is the largest."""
+
+    headline = ("elbo", "iterations")
 
 
 def fit_vb(
@@ -83,7 +85,8 @@ def fit_vb(
     n_starts = validate.whole_number("n_starts", n_starts, at_least=1)
     prior = resolve_prior(prior, tables.counts, tables.mask)
     name, given = check_start(tables, start, n_starts, key)
-    return _fit(tables, prior, given, key, limits, method, name, n_starts)
+    fitted = _fit(tables, prior, given, key, limits, method, name, n_starts)
+    return named_after(fitted, tables)
 
 
 def resolve_method(noise: Any, *, solver: Any, bound: Any, accelerate: Any) -> Method:

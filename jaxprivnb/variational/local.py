@@ -15,18 +15,20 @@ Quadratic bound. -|x| / b >= -(x^2 / alpha + alpha) / (2 b), so
 They are the same bound under alpha = b / mu. The geometric kernel on the integers is the Laplace
 kernel with another f(0). Gaussian noise needs no bound: its log density is quadratic.
 
-A local bound has one parameter a cell, `[I, K, J]`, and three functions of it.
+A local bound has one parameter a cell, `[I, K, J]`, and three functions of it. A noise names its
+bound by its `kernel`: "laplace", "gaussian", or a `LocalBound` of its own.
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 
+@runtime_checkable
 class LocalBound(Protocol):
-    """A lower bound of E_q log f(m - n) that is linear in c = E_q (m - n)^2."""
+    """A lower bound of E_q log f(m - n) that is linear in c = E_q (m - n)^2; hashable."""
 
     def optimum(self, noise: Any, c: jax.Array) -> jax.Array:
         """The parameter that makes the bound tightest at c."""
@@ -105,13 +107,18 @@ BOUNDS: dict[str, LocalBound] = {"mixture": Mixture(), "quadratic": Quadratic()}
 
 
 def local_bound(name: str, noise: Any) -> LocalBound:
-    """The bound to use with a noise: the named one for a Laplace kernel, exact for a Gaussian."""
+    """The bound to use with a noise.
+
+    The named one for a Laplace kernel, the exact one for a Gaussian, or the one the noise brings.
+    """
     kernel = getattr(noise, "kernel", None)
+    if isinstance(kernel, LocalBound):
+        return kernel
     if kernel == "laplace":
         return BOUNDS[name]
     if kernel == "gaussian":
         return Exact()
     raise TypeError(
-        f"noise {type(noise).__name__} has no quadratic bound (its `kernel` must be 'laplace' or "
-        "'gaussian'), so fit_vb cannot use it; fit_exact needs only its log_prob"
+        f"noise {type(noise).__name__} has no quadratic bound (its `kernel` must be 'laplace', "
+        "'gaussian' or a LocalBound), so fit_vb cannot use it; fit_exact needs only its log_prob"
     )

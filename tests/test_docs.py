@@ -1,0 +1,127 @@
+"""The documentation: every example runs, every link leads somewhere, every name is described."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import doc_pages
+import pytest
+
+import jaxprivnb
+
+ROOT = doc_pages.ROOT
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
+PAGES = [p for p in PAGES if "_build" not in p.parts]
+_BUILD = "-m sphinx -W -n --keep-going -q -b html -d"
+
+
+def test_every_example_runs_and_prints_what_is_shown(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "tests" / "doc_pages.py", *PAGES],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = dict(re.findall(r"(\w+)\.md: (\d+) examples", done.stdout))
+    assert set(ran) == {p.stem for p in PAGES}
+    for page in ("README", "index", "method", "exact", "choosing", "privacy", "studies", "extend"):
+        assert int(ran[page]) > 0
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The site, built as `make docs` does: a warning is an error, so no reference is broken."""
+    pytest.importorskip("furo")
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        (sys.executable, *_BUILD.split(), out / "trees", DOCS, out / "html"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out / "html"
+
+
+def test_the_site_builds_and_describes_every_public_name(built):
+    from sphinx.util.inventory import InventoryFile
+
+    with open(built / "objects.inv", "rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, path: path)
+    described = {name for kind in inventory if kind.startswith("py:") for name in inventory[kind]}
+    missing = [n for n in dir(jaxprivnb) if f"jaxprivnb.{n}" not in described]
+    assert missing == []
+    commands = (built / "api" / "commands.html").read_text()
+    for command in ("figure1", "study", "summary", "plot", "release", "fit"):
+        assert f"usage: jaxprivnb {command}" in commands
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_relative_links_lead_to_files(page):
+    text = page.read_text()
+    for aside in (r"^```.*?^```", r"\$\$.*?\$\$", r"\$[^$]*\$"):  # code and formulas
+        text = re.sub(aside, "", text, flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("#", "http://", "https://")):
+            continue
+        path = page.parent / target.partition("#")[0]
+        assert path.is_file(), f"{page.name} links to {target}"
+
+
+def test_the_accuracy_table_is_what_was_measured():
+    rows = json.loads((ROOT / "bench" / "results" / "accuracy.json").read_text())["rows"]
+    measured = {(r["n_records"], r["epsilon"], r["method"]): r for r in rows}
+    line = re.compile(
+        r"\| (\d+), ([\d.]+) \| (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+)"
+    )
+    shown = line.findall((DOCS / "method.md").read_text())
+    assert len(shown) == 9
+    for N, epsilon, method, feature, class_, coverage, emptied in shown:
+        row = measured[int(N), float(epsilon), method]
+        assert f"{row['feature_squared_error'][0]:.3f}" == feature
+        assert f"{row['class_squared_error'][0]:.3f}" == class_
+        assert f"{row['feature_coverage_95'][0]:.2f}" == coverage
+        assert f"{row['share_with_an_emptied_class']:.2f}" == emptied
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\n1 / 0\n```", "ZeroDivisionError"),
+        ("```python\n>>> 1 + 1\n3\n```", "Expected:"),
+        ("```console\n$ jaxprivnb --version\njaxprivnb 9\n```", "but prints"),
+        ("```console\n$ jaxprivnb study nowhere.toml --out x\n```", "exits with 2"),
+        ("```\njaxprivnb nonsense\n```", "exits with 2"),
+        ("```\nmake nonsense\n```", "the Makefile has"),
+        ('```\npip install "jaxprivnb[nonsense]"\n```', "no extra 'nonsense'"),
+        ("```\nrm -r /\n```", "nobody knows how to run"),
+        ("```ruby\nputs 1\n```", "nobody knows how to run 'ruby'"),
+        ("```python\nx = 1\n", "not ended"),
+    ],
+)
+def test_a_wrong_example_is_found(tmp_path, text, message):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(doc_pages.WrongExampleError, match=re.escape(message)):
+        doc_pages.run_page(page)
+
+
+def test_blocks_share_a_page_and_hidden_set_up_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = (
+        "<!-- setup\nimport pathlib\nx = 20\n-->\n",
+        "```python\ny = x + 1\n```\n",
+        "<!-- file: a.toml -->\n```toml\nz = 1\n```\n",
+        "```python\n>>> print(y, pathlib.Path('a.toml').read_text())\n21 z = 1\n```\n",
+        "```text\nrm -r /\n```\n",
+    )
+    Path("page.md").write_text("".join(parts))
+    assert doc_pages.run_page(Path("page.md")) == 4

@@ -1,0 +1,333 @@
+"""`PrivateNaiveBayes`: scikit-learn's habits, one budget a fit."""
+
+import copy
+import importlib
+import pickle
+import sys
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("opendp")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer, OrdinalEncoder
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+import jaxprivnb as pnb
+from jaxprivnb.estimator.classifier import PrivateNaiveBayes
+
+NO_NOISE = 1e4
+RNG = np.random.default_rng(0)
+y = np.repeat(["no", "yes"], [35, 25])
+X = np.stack([RNG.random(60) < np.where(y == "yes", 0.8, 0.3), RNG.integers(0, 3, 60)], 1) * 1
+DOMAIN = {"n_categories": (2, 3), "classes": ["yes", "no"]}
+
+
+def naive(epsilon=NO_NOISE, **options):
+    return PrivateNaiveBayes(epsilon, method="naive", **{**DOMAIN, **options})
+
+
+EXPECTED = {
+    "check_estimators_nan_inf": "predict takes NaN as a missing value, and fit refuses it with a "
+    "message about the public domain",
+}
+OF_THE_NOISE = {
+    "check_classifier_data_not_an_array": "compares two fits, whose noise differs",
+    "check_supervised_y_2d": "compares two fits, whose noise differs",
+    "check_fit_idempotent": "compares two fits, whose noise differs",
+    "check_classifiers_train": "asks for an accuracy that the noise may not allow",
+    "check_classifiers_classes": "asks that training labels be found again, noise or none",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(
+    [PrivateNaiveBayes(NO_NOISE, method="naive")], expected_failed_checks=lambda e: EXPECTED
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "expected"),
+    [
+        (PrivateNaiveBayes(NO_NOISE), EXPECTED),
+        (PrivateNaiveBayes(), EXPECTED | OF_THE_NOISE),
+    ],
+    ids=["without noise", "default"],
+)
+def test_scikit_learns_checks_of_the_exact_method(estimator, expected):
+    check_estimator(estimator, expected_failed_checks=expected)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return PrivateNaiveBayes(NO_NOISE, **DOMAIN, random_state=3).fit(X, y)
+
+
+def test_without_noise_it_is_categorical_nb(exact):
+    other = CategoricalNB().fit(X, y)
+    np.testing.assert_array_equal(exact.classes_, other.classes_)
+    np.testing.assert_array_equal(exact.n_categories_, other.n_categories_)
+    np.testing.assert_array_equal(exact.class_count_, other.class_count_)
+    for k in range(2):
+        np.testing.assert_array_equal(exact.category_count_[k], other.category_count_[k])
+        np.testing.assert_allclose(
+            exact.feature_log_prob_[k], other.feature_log_prob_[k], rtol=1e-9
+        )
+    # P(Y) has a prior of its own here: Dirichlet(1, 1).
+    np.testing.assert_allclose(np.exp(exact.class_log_prior_), np.array([36, 26]) / 62, rtol=1e-9)
+    smoothed = CategoricalNB(class_prior=np.array([36, 26]) / 62).fit(X, y)
+    np.testing.assert_allclose(exact.predict_proba(X), smoothed.predict_proba(X), rtol=1e-8)
+    np.testing.assert_allclose(exact.predict_log_proba(X), smoothed.predict_log_proba(X), rtol=1e-7)
+    np.testing.assert_array_equal(exact.predict(X), smoothed.predict(X))
+
+
+def test_it_is_the_fit_of_its_release(exact):
+    fit = pnb.fit_exact(exact.release_)
+    np.testing.assert_array_equal(fit.feature_mean, exact.posterior_.feature_mean)
+    assert exact.release_.classes == ("no", "yes")
+    np.testing.assert_allclose(
+        exact.predict_proba(X), fit.predict_proba(exact.release_.encode(X)), rtol=1e-12
+    )
+    assert exact.budget_spent_ == exact.guarantee_.total <= NO_NOISE
+    assert str(exact.guarantee_) == "epsilon_total=10000 (pure DP, replace one record)"
+    assert exact.n_features_in_ == 2
+    assert not hasattr(exact, "feature_names_in_")
+
+
+def test_in_float32_too():
+    with jax.enable_x64(False), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = PrivateNaiveBayes(NO_NOISE, **DOMAIN).fit(X, y)
+        assert fitted.posterior_.class_mean.dtype == np.float32
+        got = fitted.predict_proba(X)
+    expected = CategoricalNB(class_prior=np.array([36, 26]) / 62).fit(X, y).predict_proba(X)
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_draws_and_intervals(exact):
+    draws = exact.sample_posterior(2000)
+    assert draws.class_probs.shape == (2000, 2)
+    assert [p.shape for p in draws.feature_probs] == [(2000, 2, 2), (2000, 2, 3)]
+    se = draws.class_probs.std(0) / np.sqrt(2000)
+    assert (np.abs(draws.class_probs.mean(0) - np.exp(exact.class_log_prior_)) < 4.5 * se).all()
+    records = np.array([[1, 2], [0, -1], [1, 2], [-1, -1]])
+    lower, upper = exact.predict_proba_interval(records, 0.9, n_draws=2000)
+    for r, record in enumerate(records):
+        joint = draws.class_probs.copy()  # by hand, from the same draws
+        for k, category in enumerate(record):
+            if category >= 0:
+                joint *= draws.feature_probs[k][:, :, category]
+        p = joint / joint.sum(1, keepdims=True)
+        np.testing.assert_allclose(lower[r], np.quantile(p, 0.05, axis=0), rtol=1e-9)
+        np.testing.assert_allclose(upper[r], np.quantile(p, 0.95, axis=0), rtol=1e-9)
+    p = exact.predict_proba(records)
+    assert ((lower < p) & (p < upper)).all()
+    with pytest.raises(ValueError, match="level"):
+        exact.predict_proba_interval(records, 2.0)
+
+
+def test_the_seed_is_of_the_draws_and_not_of_the_noise():
+    fits = [naive(0.1, random_state=1).fit(X, y) for _ in range(2)]
+    counts = [np.concatenate(f.category_count_, axis=None) for f in fits]
+    assert (counts[0] != counts[1]).any()  # equal with probability below 1e-15
+    np.testing.assert_array_equal(
+        fits[0].sample_posterior(3).class_probs, fits[0].sample_posterior(3).class_probs
+    )
+    loose = naive(random_state=None).fit(X, y)
+    first, second = (loose.sample_posterior(3).class_probs for _ in range(2))
+    assert (first != second).all()
+
+
+def test_tables_by_name():
+    pandas = pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"smoker": np.array(["n", "y"])[X[:, 0]], "region": X[:, 1]})
+    income = pandas.Series(y, name="income")
+    domain = {"categories": {"smoker": ["n", "y"], "region": [0, 1, 2]}, "n_categories": None}
+    plain = naive().fit(X, y).predict_proba(X)
+    for table in (frame, pyarrow.Table.from_pandas(frame)):
+        fitted = naive(**domain).fit(table, income)
+        assert fitted.feature_names_in_.tolist() == ["smoker", "region"]
+        assert fitted.release_.domain.class_.name == "income"
+        np.testing.assert_allclose(fitted.predict_proba(table), plain, rtol=1e-12)
+        with pytest.raises(ValueError, match="order"):
+            fitted.predict(frame[["region", "smoker"]])
+    assert "P(smoker | income = yes)" in str(fitted.posterior_.summary())
+    clash = naive(**domain).fit(frame, income.rename("region"))
+    assert clash.release_.domain.class_.name == "region_"
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        fitted.predict(frame.to_numpy())
+
+
+def test_missing_and_unseen_values():
+    fitted = naive().fit(X, y)
+    alone = fitted.predict_proba([[1, -1]])
+    for unknown in (np.nan, 7, None, "?"):
+        np.testing.assert_array_equal(fitted.predict_proba([[1, unknown]]), alone)
+    np.testing.assert_allclose(
+        fitted.predict_proba([[None, None]])[0], np.exp(fitted.class_log_prior_), rtol=1e-9
+    )
+    hidden = np.ma.masked_array([[1, 2]], [[False, True]])
+    np.testing.assert_array_equal(fitted.predict_proba(hidden), alone)
+
+    holes = X.astype(float)
+    holes[3, 1] = np.nan
+    with pytest.raises(ValueError, match="'x1' has a value that is missing"):
+        naive().fit(holes, y)
+    with_other = naive(unknown="other").fit(holes, y)
+    assert with_other.n_categories_.tolist() == [3, 4]
+    assert with_other.category_count_[1][:, 3].tolist() == [1, 0]
+    assert (with_other.predict_proba([[1, np.nan]]) != alone).all()  # "other" says something
+
+
+def test_the_domain_is_warned_of_where_it_is_read_from_the_data():
+    with pytest.warns(pnb.PrivacyWarning, match=r"n_categories \(or categories\) and classes") as w:
+        fitted = PrivateNaiveBayes(NO_NOISE, method="naive").fit(X, y)
+    assert len(w) == 1
+    assert w[0].filename == __file__
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    with pytest.raises(ValueError, match="class 'class' has a value that is missing or not among"):
+        naive(classes=["no", "maybe"]).fit(X, y)
+    wide = np.stack([np.zeros(2), [0, 1_500_000]], 1)
+    with (
+        pytest.raises(ValueError, match="read from the data does not make a release"),
+    ):
+        PrivateNaiveBayes(method="naive").fit(wide, [0, 1])
+
+
+def test_a_second_fit_is_warned_of_before_it_spends():
+    model = naive().fit(X, y)
+    with pytest.warns(pnb.PrivacyWarning, match="another epsilon=10000"):
+        model.fit(X, y)
+    before = model.release_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(pnb.PrivacyWarning):
+            model.fit(X, y)
+        assert model.release_ is before
+        clone(naive()).fit(X, y)  # another model's clone is a first fit
+        clone(clone(naive())).fit(X, y)
+
+
+@pytest.mark.parametrize("copied", [clone, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_clones_and_copies_of_a_fitted_model_are_warned_too(copied):
+    with pytest.warns(pnb.PrivacyWarning, match="or a clone of it"):
+        copied(naive().fit(X, y)).fit(X, y)
+
+
+def test_cross_validation_and_search_are_warned_of():
+    with pytest.warns(pnb.PrivacyWarning, match="Cross-validation") as caught:
+        scores = cross_val_score(naive(), X, y, cv=3)
+    assert len(caught) == 2
+    assert (scores > 0.5).all()
+    with pytest.warns(pnb.PrivacyWarning, match="Cross-validation") as caught:
+        GridSearchCV(naive(), {"alpha": [0.5, 1.0]}, cv=2).fit(X, y)
+    assert len(caught) == 4  # 2 x 2 fits and the last one, less the first
+    # In other processes a clone knows only that it is not the only one.
+    model = naive()
+    first, second = (pickle.loads(pickle.dumps(clone(model))) for _ in range(2))
+    first.fit(X, y)
+    with pytest.warns(pnb.PrivacyWarning, match="Cross-validation"):
+        second.fit(X, y)
+
+
+def test_a_ledger_is_shared_by_clones_and_refuses():
+    ledger = pnb.PrivacyLedger(epsilon_limit=2.5)
+    with pytest.warns(Warning, match="3 fits failed out of a total of 5") as caught:
+        scores = cross_val_score(naive(1.0, ledger=ledger), X, y, cv=5)
+    assert not any(issubclass(w.category, pnb.PrivacyWarning) for w in caught)
+    assert np.isnan(scores).sum() == 3
+    assert ledger.epsilon_spent == pytest.approx(2.0)
+    with pytest.raises(pnb.BudgetExceededError):
+        naive(1.0, ledger=ledger).fit(X, y)
+
+
+def test_mistakes_cost_nothing():
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    for options, message in (
+        ({"method": "exakt"}, "method .*did you mean 'exact'"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"unknown": "ignore"}, "unknown"),
+        ({"random_state": "x"}, "seed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PrivateNaiveBayes(**{**DOMAIN, "ledger": ledger, **options}).fit(X, y)
+    with pytest.raises(TypeError, match="classes must be a list"):
+        naive(classes="ny", ledger=ledger).fit(X, y)
+    assert ledger.entries == ()
+    with pytest.raises(NotFittedError):
+        naive().predict(X)
+
+
+def test_from_a_release_without_data():
+    made = pnb.release(
+        {"smoker": X[:, 0], "region": X[:, 1]}, y, rho_total=1e6,
+        n_categories=(2, 3), classes=("yes", "no"), class_table=True,
+    )  # fmt: skip
+    model = PrivateNaiveBayes.from_release(made, method="naive", alpha=0.5)
+    other = CategoricalNB(alpha=0.5).fit(X, y)
+    assert model.classes_.tolist() == ["no", "yes"]  # sorted, though the release is not
+    np.testing.assert_array_equal(model.class_count_, [35, 25])
+    np.testing.assert_array_equal(model.category_count_[1], other.category_count_[1])
+    np.testing.assert_allclose(model.feature_log_prob_[1], other.feature_log_prob_[1], rtol=1e-9)
+    assert model.feature_names_in_.tolist() == ["smoker", "region"]
+    assert model.budget_spent_ == made.guarantee.total
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"smoker": X[:, 0], "region": X[:, 1]})
+    np.testing.assert_array_equal(model.predict(frame), other.predict(X))
+    lower, upper = model.predict_proba_interval(frame[:3])
+    p = model.predict_proba(frame[:3])
+    assert ((lower < p) & (p < upper)).all()
+    assert clone(model).get_params()["classes"] == ("yes", "no")
+    with pytest.raises(TypeError, match="release must be"):
+        PrivateNaiveBayes.from_release(X)
+
+
+def test_a_prior_object():
+    prior = pnb.Prior(np.array([1.0, 3.0]), np.full((2, 2, 3), 2.0))
+    model = clone(naive(alpha=prior)).fit(X, y)
+    np.testing.assert_allclose(np.exp(model.class_log_prior_), [36 / 64, 28 / 64], rtol=1e-9)
+
+
+def test_pipelines_pickles_and_clones():
+    continuous = X + RNG.uniform(-0.3, 0.3, X.shape)
+    bins = KBinsDiscretizer(2, encode="ordinal", strategy="uniform", subsample=None)
+    pipe = make_pipeline(bins, naive(n_categories=2)).fit(continuous, y)
+    assert pipe.score(continuous, y) > 0.6
+    words = np.array(["a", "b", "c"])[X]
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    pipe = make_pipeline(encoder, naive()).fit(words, y)
+    again = pickle.loads(pickle.dumps(pipe))
+    np.testing.assert_array_equal(again.predict_proba(words), pipe.predict_proba(words))
+    np.testing.assert_array_equal(
+        again.predict([["a", "zzz"]]), naive().fit(X, y).predict([[0, -1]])
+    )
+    assert again[-1].release_.guarantee == pipe[-1].release_.guarantee
+    assert str(again[-1].posterior_.summary()) == str(pipe[-1].posterior_.summary())
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "jaxprivnb.estimator.classifier")
+    with pytest.raises(ImportError, match=r"pip install 'jaxprivnb\[sklearn\]'"):
+        importlib.import_module("jaxprivnb.estimator.classifier")
+
+
+def test_it_is_found_by_name_but_not_by_a_star():
+    assert pnb.PrivateNaiveBayes.__name__ == "PrivateNaiveBayes"
+    assert "PrivateNaiveBayes" in dir(pnb)
+    assert "PrivateNaiveBayes" not in pnb.__all__

@@ -1,0 +1,54 @@
+"""The notebooks as they are kept: executed, in order, without errors or traces of a machine."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def code_cells(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return notebook, [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_there_are_four():
+    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_kept_and_clean(path):
+    notebook, cells = code_cells(path)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    kinds = {output["output_type"] for output in outputs}
+    assert kinds <= {"stream", "display_data", "execute_result"}
+    assert all(output.get("name") != "stderr" for output in outputs), "a warning was printed"
+    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert outputs
+    assert pictures or path.name.startswith("04")
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(
+        r"/tmp/|/home/|/root/|[A-Z]:\\\\", re.sub(r'"image/png": "[^"]*"', "", text)
+    )
+    assert set(notebook["metadata"]) == {"kernelspec", "language_info"}
+    assert all(cell["metadata"] == {} for cell in notebook["cells"])
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert ids == [f"{path.name[:2]}-{n:02d}" for n in range(len(ids))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_they_run_from_top_to_bottom(path):
+    pytest.importorskip("nbclient")
+    spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    _, kept = code_cells(path)
+    ran = [cell for cell in runner.execute(path).cells if cell.cell_type == "code"]
+    for old, new in zip(kept, ran, strict=True):
+        assert [o["output_type"] for o in old["outputs"]] == [o.output_type for o in new.outputs]
