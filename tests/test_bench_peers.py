@@ -50,7 +50,7 @@ def test_a_job_comes_back_in_order_and_whole_chunks_of_one_length(tmp_path):
     seen = []
     method = Method(partial(frequencies, seen=seen), packages=("numpy",))
     job, out = tmp_path / "job.npz", tmp_path / "out.npz"
-    protocol.save_job(job, given, {"a": given, "b": given}, cap=60.0, step=2, lanes=5)
+    protocol.save_job(job, given, {"a": given, "b": given}, cap=60.0, step=2, lanes=5, intervals=0)
     protocol.run(method, job, out)
     answer, found = protocol.load_answer(out)
     direct = frequencies(given)
@@ -67,11 +67,25 @@ def test_a_job_comes_back_in_order_and_whole_chunks_of_one_length(tmp_path):
 def test_time_that_runs_out_leaves_the_first_releases(monkeypatch):
     clock = itertools.count(0.0, 1.0)
     monkeypatch.setattr(protocol.time, "perf_counter", lambda: next(clock))
-    answer = protocol.answer_all(Method(frequencies), releases(20), cap=3.0, step=2, lanes=4)
+    answer = protocol.answer_all(
+        Method(frequencies), releases(20), cap=3.0, step=2, lanes=4, intervals=0
+    )
     assert len(answer.class_mean) in (8, 12)
     np.testing.assert_array_equal(
         answer.class_mean, frequencies(releases(20)).class_mean[: len(answer.class_mean)]
     )
+
+
+def test_intervals_that_cost_time_are_for_the_first_releases():
+    plain = lambda r: frequencies(r)._replace(class_interval=None, feature_interval=None)  # noqa: E731
+    method = Method(plain, intervals=frequencies)
+    answer = protocol.answer_all(method, releases(11), 60.0, step=2, lanes=100, intervals=4)
+    direct = frequencies(releases(11))
+    np.testing.assert_array_equal(answer.class_mean, direct.class_mean)
+    np.testing.assert_array_equal(answer.feature_interval, direct.feature_interval[:, :4])
+    found = measures.per_release(answer, direct.class_mean, direct.feature_mean)
+    assert len(found["se_class"]) == 11
+    np.testing.assert_array_equal(found["coverage_class"], np.ones(4))
 
 
 def test_true_counts_reach_only_the_method_that_asks():
@@ -237,7 +251,7 @@ def made_content(pgm_ms):
     for name, milliseconds in ((registry.OURS, 0.1), ("private-pgm l1", pgm_ms)):
         time = {
             "alone": milliseconds / 1e3, "batch": milliseconds / 1e3, "batch_size": 1000,
-            "compile": 1.0, "compile_batch": 2.0, "batch_with_intervals": 1e-3,
+            "compile": 1.0, "compile_batch": 2.0, "intervals": 1e-3,
         }  # fmt: skip
         times = {designs.timing_name(design, c): time for c in design.timed}
         reports[name] = {"times": times, "peak_mib": 100.0, "answer_seconds": 1.0}

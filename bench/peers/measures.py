@@ -37,9 +37,10 @@ def per_release(answer: Answer, p_class: np.ndarray, p_feature: np.ndarray) -> d
         ("class", answer.class_interval, p_class),
     ):
         if interval is not None:
-            low, high = interval
-            out[f"coverage_{what}"] = flat((low <= truth) & (truth <= high))
-            out[f"width_{what}"] = flat(high - low)
+            low, high = interval.reshape(2, interval.shape[1], -1)
+            truth = truth[: len(low)].reshape(low.shape)
+            out[f"coverage_{what}"] = ((low <= truth) & (truth <= high)).mean(-1)
+            out[f"width_{what}"] = (high - low).mean(-1)
     q_class, q_feature = floored(answer.class_mean), floored(answer.feature_mean)
     out["log_density"] = log_density_lost(q_class, q_feature, p_class, p_feature)
     out["accuracy"] = accuracy(q_class, q_feature, p_class, p_feature)
@@ -108,11 +109,12 @@ def by_cell(values: dict, cell: np.ndarray, n_cells: int) -> list[dict]:
     """Mean and standard error of every measure in each cell."""
     rows = []
     for c in range(n_cells):
-        row = {"replicates": 0}
+        row = {}
         for name, x in values.items():
             here = x[cell[: len(x)] == c]
-            row["replicates"] = len(here)
             row[name] = mean_se(here) if len(here) else (float("nan"), float("nan"))
+            count = "replicates_of_intervals" if name[:8] == "coverage" else "replicates"
+            row[count] = len(here)
         rows.append(row)
     return rows
 

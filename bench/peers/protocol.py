@@ -24,6 +24,8 @@ import numpy as np
 
 LEVEL = 0.95
 """Level of all intervals, equal-tailed."""
+INTERVALS_TIMED = 100
+"""Releases in the batch on which intervals are timed."""
 
 
 class Releases(NamedTuple):
@@ -56,7 +58,7 @@ class Answer(NamedTuple):
     feature_mean: np.ndarray
     """P(X_k=j | Y=i), `[R, I, K, J]`."""
     class_interval: np.ndarray | None = None
-    """(lower, upper), `[2, R, I]`; None where the method has none."""
+    """(lower, upper), `[2, R, I]`, or of the first releases only; None: the method has none."""
     feature_interval: np.ndarray | None = None
     """(lower, upper), `[2, R, I, K, J]`."""
     extra: dict[str, np.ndarray] | None = None
@@ -195,26 +197,34 @@ def time_method(method: Method, releases: Releases, cap: float, lanes: int) -> d
         best = min(best, seconds_of(lambda: method.fit(batch))[0])
     out |= {"batch": best / size, "batch_size": size, "compile_batch": max(0.0, first - best)}
     if method.intervals is not None:
-        method.intervals(batch)
-        out["batch_with_intervals"] = seconds_of(lambda: method.intervals(batch))[0] / size
+        few = releases.part(0, min(size, INTERVALS_TIMED))
+        method.intervals(few)
+        with_intervals = seconds_of(lambda: method.intervals(few))[0]
+        without = seconds_of(lambda: (method.fit(few), method.fit(few)))[0] / 2
+        out["intervals"] = max(0.0, with_intervals - without) / few.size
     return out
 
 
-def answer_all(method: Method, releases: Releases, cap: float, step: int, lanes: int) -> Answer:
+def answer_all(
+    method: Method, releases: Releases, cap: float, step: int, lanes: int, intervals: int
+) -> Answer:
     """Answers to as many leading releases as `cap` seconds allow, in whole multiples of `step`.
 
-    Chunks have one length, so that nothing is compiled twice; the last is padded.
+    Chunks have one length, so that nothing is compiled twice; the last is padded. Where intervals
+    cost time of their own, chunks that begin after `intervals` releases go without.
     """
     begin = time.perf_counter()
-    fit = method.diagnosed or method.intervals or method.fit
     size = min(releases.size, step * max(1, lanes // step))
+    if method.intervals is not None:
+        size = min(size, step * max(1, intervals // step))
     parts: list[Answer] = []
     done = 0
     while done < releases.size:
         stop = min(done + size, releases.size)
         pad = np.r_[np.arange(done, stop), np.full(size - (stop - done), done)]
         chunk = Releases(*(None if x is None else x[pad] for x in releases))
-        parts.append(_head(fit(chunk), stop - done))
+        timed = method.intervals if done < intervals else None
+        parts.append(_head((method.diagnosed or timed or method.fit)(chunk), stop - done))
         done = stop
         elapsed = time.perf_counter() - begin
         if elapsed + elapsed / len(parts) > cap:
@@ -233,8 +243,8 @@ def _head(answer: Answer, size: int) -> Answer:
 
 def _join(parts: list[Answer]) -> Answer:
     def join(name: str, axis: int) -> np.ndarray | None:
-        arrays = [getattr(p, name) for p in parts]
-        return None if arrays[0] is None else np.concatenate(arrays, axis)
+        arrays = [x for x in (getattr(p, name) for p in parts) if x is not None]
+        return np.concatenate(arrays, axis) if arrays else None
 
     extra = {k: np.concatenate([p.extra[k] for p in parts]) for k in parts[0].extra or {}}
     return Answer(
@@ -279,7 +289,7 @@ def run(method: Method, job: Any, out: Any) -> None:
         for name, releases in timing.items()
     }
     report: dict[str, Any] = {"peak_mib": peak_mib(), "times": times}
-    limits = (cap / 2, options["step"], options["lanes"])
+    limits = (cap / 2, options["step"], options["lanes"], options["intervals"])
     seconds, answer = seconds_of(lambda: answer_all(method, accuracy, *limits))
     report |= {
         "answer_seconds": seconds,

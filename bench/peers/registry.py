@@ -31,7 +31,10 @@ class Peer:
 
 SLOW = "its time a fit is {} there"
 PEERS = (
-    Peer(OURS, "ours", "jaxprivnb", "#009E73", "D"),
+    Peer(
+        OURS, "ours", "jaxprivnb", "#009E73", "D",
+        dict.fromkeys(("paper", "ju", "large"), (600, 10**9, 1000)),  # all are compared with it
+    ),
     Peer("jaxprivnb vb", "ours", "jaxprivnb", "#0072B2", "o"),
     Peer("jaxprivnb naive", "ours", "jaxprivnb", "#D55E00", "s"),
     Peer("private-pgm l1", "pgm", "private-pgm", "#CC79A7", "v"),

@@ -70,7 +70,7 @@ def measure(peer: Peer, design, releases, timed, share: float, options):
     accuracy = releases.part(0, min(releases.size, len(design.cells) * replicates))
     raw = peer.environment == "diffprivlib"
     hide = lambda r: r if raw else r._replace(raw=None)  # noqa: E731
-    digest = hashlib.sha256(sources(peer) + repr((cap, lanes)).encode())
+    digest = hashlib.sha256(sources(peer) + repr((cap, lanes, design.intervals)).encode())
     for part in (accuracy, *timed.values()):
         for x in hide(part):
             digest.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
@@ -86,6 +86,7 @@ def measure(peer: Peer, design, releases, timed, share: float, options):
             cap=cap,
             step=len(design.cells),
             lanes=lanes,
+            intervals=int(share * design.intervals + 1) * len(design.cells),
         )
         begin = time.perf_counter()
         patience = options.patience * (6 * cap + 300)  # compiling is not under the cap
