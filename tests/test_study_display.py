@@ -48,6 +48,18 @@ def test_live_picture():
     assert "51%" in text
 
 
+def test_a_slow_start_is_soon_forgotten(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("jaxprivnb.study.display.time.monotonic", lambda: now[0])
+    display = Display()
+    display.start(SPEC, [])
+    for number in range(12):
+        now[0] += 1 if number else 600  # the first chunk compiles
+        display.finished(chunk(SPEC, 2 * number), 0)
+    assert display.rate == 512
+    assert display.time_left == clock((36000 - 12 * 512) / 512)
+
+
 def test_choice(monkeypatch):
     assert type(choose_display("quiet")) is Display
     monkeypatch.setattr("sys.stderr", io.StringIO())

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -12,6 +12,7 @@ from jaxprivnb.study.spec import Cell, Spec
 
 _LINE_SECONDS = 5.0
 _ROWS_SHOWN = 12
+_RECENT_CHUNKS = 10
 
 
 class Display:
@@ -28,11 +29,13 @@ class Display:
         self.resumed = self.cell_done.total()
         self.total = len(spec.cells) * spec.replicates.total
         self.started = time.monotonic()
+        self.recent = deque([(self.started, self.done)], maxlen=_RECENT_CHUNKS + 1)
 
     def finished(self, piece: Chunk, failures: int) -> None:
         """A chunk is stored."""
         self.cell_done[piece.cell] += piece.size
         self.failures += failures
+        self.recent.append((time.monotonic(), self.done))
 
     def stop(self) -> None:
         """The run ended, one way or another."""
@@ -44,13 +47,14 @@ class Display:
 
     @property
     def rate(self) -> float:
-        """Replicates a second in this run."""
-        elapsed = time.monotonic() - self.started
-        return (self.done - self.resumed) / elapsed if elapsed > 0 else 0.0
+        """Replicates a second over the last chunks: the first ones mostly compile."""
+        begin, done = self.recent[0]
+        elapsed = time.monotonic() - begin
+        return (self.done - done) / elapsed if elapsed > 0 else 0.0
 
     @property
     def time_left(self) -> str:
-        """At the rate so far."""
+        """At the rate of the last chunks."""
         return clock((self.total - self.done) / self.rate) if self.rate > 0 else "?"
 
 
