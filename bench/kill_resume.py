@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jaxprivnb.study.chunks import n_chunks
 from jaxprivnb.study.load import load_study
-from jaxprivnb.study.spec import load_spec
+from jaxprivnb.study.specfile import load_spec
 from jaxprivnb.study.storage import LocalStorage
 from jaxprivnb.study.store import part_name, read_manifest
 

@@ -131,7 +131,8 @@ def _figure1(arguments: argparse.Namespace) -> int:
     """Run the paper's study (N from 50 to 500, epsilon from 1e-4 to 1) and leave figure1.png,
     summary.csv and the rows behind them.
     """
-    from jaxprivnb.study.spec import SpecError, shipped_spec
+    from jaxprivnb.study.spec import SpecError
+    from jaxprivnb.study.specfile import shipped_spec
 
     spec = shipped_spec("figure1")
     design = {
@@ -164,7 +165,7 @@ def _figure1(arguments: argparse.Namespace) -> int:
 
 def _study(arguments: argparse.Namespace) -> int:
     """Run a study, or what is missing of it: the same command resumes after a kill."""
-    from jaxprivnb.study.spec import load_spec, shipped_names, shipped_spec
+    from jaxprivnb.study.specfile import load_spec, shipped_names, shipped_spec
 
     shipped = arguments.spec in shipped_names() and not os.path.exists(arguments.spec)
     spec = shipped_spec(arguments.spec) if shipped else load_spec(arguments.spec)

@@ -15,7 +15,7 @@ from jaxprivnb.study.display import (
     describe_cell,
     varying,
 )
-from jaxprivnb.study.spec import shipped_spec
+from jaxprivnb.study.specfile import shipped_spec
 
 SPEC = dataclasses.replace(shipped_spec("figure1"), chunk_size=512)
 

@@ -14,7 +14,8 @@ from jaxprivnb.simulation import Replicate, simulate_replicates
 from jaxprivnb.study.chunks import all_chunks, chunk, n_chunks, replicate_id
 from jaxprivnb.study.methods import check_methods
 from jaxprivnb.study.rows import cell_key, cell_noise, compute_chunk
-from jaxprivnb.study.spec import SpecError, from_dict, parse_spec
+from jaxprivnb.study.spec import SpecError, from_dict
+from jaxprivnb.study.specfile import parse_spec
 
 TEXT = """\
 seed = 3

@@ -16,7 +16,7 @@ import pytest
 from jaxprivnb.study.chunks import n_chunks
 from jaxprivnb.study.load import load_study, read_study_rows
 from jaxprivnb.study.run import run_study
-from jaxprivnb.study.spec import parse_spec
+from jaxprivnb.study.specfile import parse_spec
 from jaxprivnb.study.storage import LocalStorage, StorageError, open_storage
 from jaxprivnb.study.store import OtherStudyError, Store, read_manifest
 

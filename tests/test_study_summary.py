@@ -10,7 +10,7 @@ import pytest
 
 from jaxprivnb.study.load import Study
 from jaxprivnb.study.rowtypes import row_table
-from jaxprivnb.study.spec import parse_spec
+from jaxprivnb.study.specfile import parse_spec
 from jaxprivnb.study.summary import clustered_mean, format_summary, summarise, with_error
 
 pytest.importorskip("pyarrow")

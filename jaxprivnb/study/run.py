@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from jaxprivnb.study.chunks import Chunk, all_chunks, chunk
 from jaxprivnb.study.display import Display, choose_display
-from jaxprivnb.study.spec import Spec, load_spec
+from jaxprivnb.study.spec import Spec
+from jaxprivnb.study.specfile import load_spec
 from jaxprivnb.study.store import Receipt, Store
 
 ENGINES = ("local", "dask")

@@ -1,0 +1,294 @@
+"""From a TOML file to a study.
+
+    name = "figure1"
+    seed = 1
+
+    [grid]                                  # every combination is a cell
+    n_records = [50, 100, 200, 500]         # N
+    epsilon_per_table = [0.01, 0.1, 1.0]    # b = 2 / epsilon
+    n_classes = 2                           # I; a single value need not be a list
+    n_features = 5                          # K
+    n_categories = 2                        # J; or one list a feature set, as in [[2, 3, 4]]
+    prior = 1.0                             # concentration of every Dirichlet
+    noise = "laplace"                       # or "geometric", "gaussian"
+
+    [replicates]                            # nested, as in section 5 of the paper
+    parameters = 20
+    datasets = 10
+    noise_draws = 5
+
+    [methods.naive]
+    [methods.vb]
+    solver = "kkt"                          # options are passed to the method
+    [methods.vb-armijo]
+    method = "vb"                           # the same method again, under another label
+    solver = "armijo"
+
+Under Gaussian noise a table is rho-zCDP with rho = epsilon_per_table^2 / 2, which is what an
+epsilon-DP table satisfies.
+
+Everything is checked before work begins; an error names the key and the line.
+"""
+
+import difflib
+import math
+import os
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jaxprivnb.study.spec import (
+    DEFAULT_LEVELS,
+    DTYPES,
+    METHODS,
+    NOISES,
+    Method,
+    Replicates,
+    Spec,
+    SpecError,
+    freeze,
+    located,
+    sorted_options,
+)
+
+
+def load_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read and check a study file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read: {error}") from None
+    return parse_spec(text, str(path))
+
+
+def shipped_spec(name: str) -> Spec:
+    """A study that comes with the package: see `shipped_names`."""
+    resource = resources.files("jaxprivnb.study").joinpath("specs", f"{name}.toml")
+    if not resource.is_file():
+        known = ", ".join(shipped_names())
+        raise SpecError(f"no study called {name!r} comes with the package; there are {known}")
+    return parse_spec(resource.read_text(encoding="utf-8"), f"{name}.toml")
+
+
+def shipped_names() -> tuple[str, ...]:
+    """The studies that come with the package."""
+    folder = resources.files("jaxprivnb.study").joinpath("specs")
+    return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+def parse_spec(text: str, path: str = "spec.toml") -> Spec:
+    """Check TOML text and make a `Spec` of it."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: {error}") from None
+    return _Reader(text, path).spec(document)
+
+
+class _Reader:
+    """Turns a parsed document into a Spec; every check has the key it is about at hand."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text, self.path = text, path
+
+    def spec(self, document: dict[str, Any]) -> Spec:
+        """Check the document, outermost first."""
+        known = ("name", "seed", "dtype", "levels", "width_level", "interval_every", "chunk_size")
+        self.only(document, (), (*known, "grid", "replicates", "methods"))
+        for table in ("grid", "replicates", "methods"):
+            if not isinstance(document.get(table), dict):
+                self.fail((table,), f"a study needs a [{table}] table")
+        name = document.get("name", Path(self.path).stem)
+        if not isinstance(name, str):
+            self.fail(("name",), f"must be text, got {name!r}")
+        levels = self.axis(document, ("levels",), _inside_unit, DEFAULT_LEVELS)
+        return Spec(
+            name=name,
+            seed=self.value(document, ("seed",), _at_least(0), 0),
+            **self.grid(document["grid"]),
+            replicates=self.replicates(document["replicates"]),
+            methods=self.methods(document["methods"]),
+            levels=levels,
+            width_level=self.value(document, ("width_level",), _inside_unit, 0.95),
+            interval_every=self.value(document, ("interval_every",), _at_least(1), 1),
+            dtype=self.value(document, ("dtype",), _one_of(DTYPES), "float64"),
+            chunk_size=self.value(document, ("chunk_size",), _at_least(1), 512),
+            source=self.text,
+            path=self.path,
+        )
+
+    def grid(self, grid: dict[str, Any]) -> dict[str, Any]:
+        """The axes; features and their categories become one axis of tuples."""
+        names = ("n_records", "epsilon_per_table", "n_classes", "n_features", "n_categories")
+        self.only(grid, ("grid",), (*names, "prior", "noise"))
+        axis = lambda name, *rest: self.axis(grid, ("grid", name), *rest)  # noqa: E731
+        return {
+            "n_records": axis("n_records", _at_least(0)),
+            "epsilon_per_table": axis("epsilon_per_table", _positive),
+            "n_classes": axis("n_classes", _at_least(1), (2,)),
+            "n_categories": self.feature_sets(grid),
+            "prior": axis("prior", _positive, (1.0,)),
+            "noise": axis("noise", _one_of(NOISES), ("laplace",)),
+        }
+
+    def feature_sets(self, grid: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+        """J_k for each feature of each feature set."""
+        key = ("grid", "n_categories")
+        sizes = self.axis(grid, key, _categories, (2,))
+        ragged = [s for s in sizes if isinstance(s, tuple)]
+        if len(ragged) == len(sizes):
+            if "n_features" in grid:
+                features = self.axis(grid, ("grid", "n_features"), _at_least(1))
+                if any(set(features) != {len(s)} for s in ragged):
+                    self.fail(
+                        ("grid", "n_features"),
+                        f"is {_show(features)}, but n_categories lists the features one by one: "
+                        "leave n_features out",
+                    )
+            return tuple(ragged)
+        if ragged:
+            self.fail(key, "mixes whole numbers with lists; use one or the other")
+        features = self.axis(grid, ("grid", "n_features"), _at_least(1))
+        return tuple((size,) * K for K in features for size in sizes)
+
+    def replicates(self, table: dict[str, Any]) -> Replicates:
+        """The nested design."""
+        self.only(table, ("replicates",), Replicates._fields)
+        count = lambda name: self.value(table, ("replicates", name), _at_least(1), 1)  # noqa: E731
+        return Replicates(*map(count, Replicates._fields))
+
+    def methods(self, table: dict[str, Any]) -> tuple[Method, ...]:
+        """One table a method; its options are checked again when the fits are at hand."""
+        if not table:
+            self.fail(("methods",), f"is empty: name at least one of {_show(METHODS)}")
+        found = []
+        for label, options in table.items():
+            key = ("methods", label)
+            if not isinstance(options, dict):
+                self.fail(key, f"must be a table: write [methods.{label}]")
+            method = options.get("method", label)
+            if "method" in options:
+                self.check(method, (*key, "method"), _one_of(METHODS))
+            elif method not in METHODS:
+                self.fail(
+                    key,
+                    f"is not a method ({_show(METHODS)}){_did_you_mean(label, METHODS)}; "
+                    f'a label of your own needs method = "..." in its table',
+                )
+            found.append(
+                Method(
+                    label,
+                    method,
+                    sorted_options({k: v for k, v in options.items() if k != "method"}),
+                )
+            )
+        return tuple(found)
+
+    def axis(
+        self,
+        table: dict[str, Any],
+        key: tuple[str, ...],
+        check: Callable[[Any], str | None],
+        default: tuple[Any, ...] | None = None,
+    ) -> tuple[Any, ...]:
+        """A list of distinct values; a single value stands for a list of one."""
+        if key[-1] not in table:
+            if default is None:
+                raise located(self.path, self.text, key, "is missing")
+            return default
+        given = table[key[-1]]
+        values = given if isinstance(given, list) else [given]
+        if not values:
+            self.fail(key, "is empty: a grid needs at least one value on every axis")
+        for value in values:
+            self.check(value, key, check)
+        frozen = tuple(float(v) if _is_float_axis(key[-1]) else freeze(v) for v in values)
+        for v in frozen:
+            if frozen.count(v) > 1:
+                self.fail(key, f"lists {v!r} more than once")
+        return frozen
+
+    def value(
+        self,
+        table: dict[str, Any],
+        key: tuple[str, ...],
+        check: Callable[[Any], str | None],
+        default: Any,
+    ) -> Any:
+        """One value, or its default."""
+        if key[-1] not in table:
+            return default
+        self.check(table[key[-1]], key, check)
+        return table[key[-1]]
+
+    def check(self, value: Any, key: tuple[str, ...], check: Callable[[Any], str | None]) -> None:
+        """Fail unless `check` finds nothing wrong."""
+        problem = check(value)
+        if problem is not None:
+            self.fail(key, f"{problem}, got {value!r}")
+
+    def only(self, table: dict[str, Any], key: tuple[str, ...], known: tuple[str, ...]) -> None:
+        """Fail on a key that means nothing."""
+        for name in table:
+            if name not in known:
+                where = f"in [{'.'.join(key)}]" if key else "at the top of a study"
+                hint = _did_you_mean(name, known)
+                self.fail((*key, name), f"means nothing {where}{hint} (known: {', '.join(known)})")
+
+    def fail(self, key: tuple[str, ...], problem: str) -> Any:
+        """Raise, with the line."""
+        raise located(self.path, self.text, key, problem)
+
+
+def _at_least(low: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**31:
+            return f"must be a whole number from {low} to {2**31 - 1}"
+        return None
+
+    return check
+
+
+def _positive(value: Any) -> str | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if number and 0 < value < math.inf else "must be a finite number above 0"
+
+
+def _inside_unit(value: Any) -> str | None:
+    return (
+        None if isinstance(value, float) and 0 < value < 1 else "must be a number between 0 and 1"
+    )
+
+
+def _categories(value: Any) -> str | None:
+    sizes = value if isinstance(value, list) else [value]
+    if sizes and all(_at_least(1)(s) is None for s in sizes):
+        return None
+    return "must be a whole number of at least 1, or a list with one such number a feature"
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if value in allowed:
+            return None
+        hint = _did_you_mean(value, allowed) if isinstance(value, str) else ""
+        return f"must be one of {_show(allowed)}{hint}"
+
+    return check
+
+
+def _is_float_axis(name: str) -> bool:
+    return name in ("epsilon_per_table", "prior", "levels")
+
+
+def _did_you_mean(word: str, known: tuple[str, ...]) -> str:
+    near = (
+        difflib.get_close_matches(word, known, n=1) or [k for k in known if k.startswith(word)][:1]
+    )
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _show(values: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, values))
