@@ -19,6 +19,7 @@ from common import RESULTS, timed, write  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 
 import jaxprivnb as pnb  # noqa: E402
+from jaxprivnb import style  # noqa: E402
 
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 FITS = {"exact": pnb.fit_exact, "vb": pnb.fit_vb, "naive": pnb.fit_naive}
@@ -87,23 +88,33 @@ def plot(table, path):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     epsilons = sorted({r["epsilon_total"] for r in table})
-    for axis, name, sign in zip(axes, ("accuracy", "log_score"), (1, -1), strict=True):
-        for method in (*FITS, NON_PRIVATE):
-            rows = [r for r in table if r["method"] == method]
-            values = [sign * r[name][0] for r in rows]
-            error = [r[name][1] or 0 for r in rows]
-            style = "--" if method == NON_PRIVATE else "o-"
-            axis.errorbar(epsilons, values, error, fmt=style, label=method)
-        axis.set(xscale="log", xlabel="epsilon, all 64 tables together")
-        axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
-        axis.minorticks_off()
-    axes[0].set(ylabel="accuracy on held-out images", ylim=(0, 1))
-    axes[1].set(ylabel="log loss on held-out images", yscale="log")
-    axes[0].legend()
-    figure.suptitle("Digits, binarised: predicted from the release alone")
-    figure.savefig(path, dpi=150)
+    splits = max(r["splits"] for r in table)
+    with pyplot.rc_context(style.FONT):
+        figure, axes = pyplot.subplots(1, 2, figsize=(style.PAGE, 2.9), layout="constrained")
+        for axis, name, sign in zip(axes, ("accuracy", "log_score"), (1, -1), strict=True):
+            for method in (*FITS, NON_PRIVATE):
+                rows = [r for r in table if r["method"] == method]
+                look = style.METHODS["bayes" if method == NON_PRIVATE else method]
+                axis.errorbar(
+                    epsilons, [sign * r[name][0] for r in rows], [r[name][1] or 0 for r in rows],
+                    color=look.color, marker=look.marker, linestyle=look.dash, label=look.name,
+                    markersize=4, linewidth=1.2, capsize=2,
+                )  # fmt: skip
+            axis.set(xscale="log", xlabel="ε of all 64 tables together")
+            axis.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
+            axis.minorticks_off()
+        axes[0].set(ylabel="accuracy on held-out images", ylim=(0, 1))
+        axes[1].set(ylabel="log loss on held-out images, nats", yscale="log")
+        losses = (0.5, 1, 2, 5, 10)
+        axes[1].set_yticks(losses, [f"{x:g}" for x in losses])
+        axes[0].legend(frameon=False)
+        figure.suptitle(
+            "Digits, binarised, predicted from the release alone: "
+            f"means and standard errors of {splits} splits",
+            fontsize=9,
+        )
+        figure.savefig(path, dpi=style.DPI)
 
 
 def main():

@@ -333,3 +333,6 @@ def test_the_scikit_learn_adapter_knows_the_answer():
     np.testing.assert_allclose(p, [1, 0])
     np.testing.assert_allclose(q[0], [[5 / 6, 1 / 6], [2 / 5, 3 / 5]])
     np.testing.assert_allclose(q[1], 0.5)
+    p, q = categorical.fit_one(-np.ones((2, 2, 2)))  # nothing left at all
+    np.testing.assert_allclose(p, 0.5)
+    np.testing.assert_allclose(q, 0.5)

@@ -244,10 +244,8 @@ def test_no_counts_are_stored(finished):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of the scheduler, about the worker that is killed
-def test_dask_survives_a_killed_worker(finished, tmp_path, cache, monkeypatch):
+def test_dask_survives_a_killed_worker(finished, tmp_path):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
     out, killed = tmp_path / "out", []
 
     def kill_one(pids):

@@ -17,10 +17,12 @@ def fit_one(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     clipped = np.maximum(np.rint(counts), 0)
     y, x = np.repeat(np.arange(I), J), np.tile(np.arange(J), I)[:, None]
     by_class = np.zeros(I)
-    p = np.empty(counts.shape)
+    p = np.full(counts.shape, 1 / J)  # smoothing's answer where a whole table is clipped
     with np.errstate(divide="ignore"):  # a class whose counts are all clipped has log prior -inf
         for k in range(K):
             weight = clipped[:, k].ravel()
+            if not weight.any():  # which CategoricalNB refuses
+                continue
             found = CategoricalNB(min_categories=J).fit(x, y, sample_weight=weight)
             by_class += found.class_count_
             p[:, k] = np.exp(found.feature_log_prob_[0])
