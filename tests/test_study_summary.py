@@ -10,6 +10,7 @@ import pytest
 
 from jaxprivnb.study.load import Study
 from jaxprivnb.study.rowtypes import row_table
+from jaxprivnb.study.spec import Replicates
 from jaxprivnb.study.specfile import parse_spec
 from jaxprivnb.study.summary import clustered_mean, format_summary, summarise, with_error
 
@@ -171,6 +172,9 @@ def test_figures_show_the_rows(study):
     q1, q3 = np.percentile(x, [25, 75])
     assert any(np.isclose(v[:, 1].min(), q1) and np.isclose(v[:, 1].max(), q3) for v in boxes)
     assert max(v[:, 0].max() for v in boxes) < 3
+    joined = [line for line in panel.lines if np.array_equal(line.get_xdata(), [0.01, 0.1, 1.0])]
+    assert len(joined) == 4  # at the epsilons themselves, not beside them
+    assert np.isclose(joined[method].get_ydata()[1], np.median(x))
 
     (figure,) = draw(table, "efficiency")
     drawn = figure.axes[0].lines
@@ -184,6 +188,17 @@ def test_figures_show_the_rows(study):
     mean = columns["coverage_class_95"][(columns["cell"] == 5) & (columns["method"] == 3)].mean()
     assert any(np.isclose(line.get_ydata()[-1], mean) for line in figure.axes[3].lines)
     assert len(draw(table, "iterations")[0].axes) == 2
+
+
+def test_replicates_in_words():
+    pytest.importorskip("matplotlib")
+    from jaxprivnb.study.figures import replicates_in_words
+
+    assert replicates_in_words(Replicates(20, 10, 5)) == (
+        "20 parameter draws × 10 data sets × 5 noise draws"
+    )
+    assert replicates_in_words(Replicates(1000, 1, 1)) == "1,000 parameter draws"
+    assert replicates_in_words(Replicates(1, 1, 1)) == "1 replicate"
 
 
 def test_figures_that_do_not_apply_are_left_out(tmp_path):

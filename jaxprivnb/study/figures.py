@@ -13,6 +13,7 @@ import numpy as np
 from jaxprivnb.study.display import varying
 from jaxprivnb.study.extras import require
 from jaxprivnb.study.load import Study, method_codes
+from jaxprivnb.study.spec import Replicates
 from jaxprivnb.study.storage import open_storage
 from jaxprivnb.study.summary import Summary, summarise
 from jaxprivnb.style import DPI, FONT, PAGE, Style, styles
@@ -128,13 +129,7 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str) -> None:
         )
         for s in (data.styles[m] for m in drawn)
     ]
-    stages = " × ".join(
-        f"{count} {name}"
-        for count, name in zip(
-            data.study.spec.replicates, ("parameter draws", "data sets", "noise draws"), strict=True
-        )
-    )
-    title = f"{title}\n{stages} in every cell"
+    title = f"{title}\n{replicates_in_words(data.study.spec.replicates)} in every cell"
     legend = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,
@@ -142,8 +137,21 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str) -> None:
     legend.get_title().set_multialignment("center")
 
 
+def replicates_in_words(replicates: Replicates) -> str:
+    """The nested design: `20 parameter draws × 10 data sets`; stages done once are left out."""
+    names = ("parameter draw", "data set", "noise draw")
+    stages = [
+        f"{count:,} {name}s" for count, name in zip(replicates, names, strict=True) if count > 1
+    ]
+    return " × ".join(stages) or "1 replicate"
+
+
 def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
-    """Squared error: boxes are quartiles, whiskers 5% and 95%, a line joins the medians."""
+    """Squared error: boxes are quartiles, whiskers 5% and 95%, a line joins the medians.
+
+    Boxes stand side by side, but lines run through the epsilons themselves: on a slope a line that
+    followed its boxes would seem above or below another for where it stands.
+    """
     study, spec = data.study, data.study.spec
     epsilon = np.array(spec.epsilon_per_table)
     table, n = study.table, len(spec.methods)
@@ -161,14 +169,14 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     for m in range(n):
         at = epsilon * 10 ** ((m - (n - 1) / 2) * slot)
         style, stats, medians = data.styles[m], [], []
-        for cell, x in zip(cells, at, strict=True):
+        for cell, true_x, x in zip(cells, epsilon, at, strict=True):
             found = values[group == cell * n + m]
             found = found[np.isfinite(found)]
             if not found.size:
                 continue
             low, q1, med, q3, high = np.percentile(found, [5, 25, 50, 75, 95])
             stats.append({"med": med, "q1": q1, "q3": q3, "whislo": low, "whishi": high, "at": x})
-            medians.append((x, med))
+            medians.append((true_x, med))
             seen.append((q1, high))
         if not stats:
             continue
@@ -183,7 +191,7 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
             whiskerprops={"color": style.color, "linewidth": 0.6},
             medianprops={"color": style.color, "linewidth": 1.6},
         )  # fmt: skip
-        axis.plot(*zip(*medians, strict=True), color=style.color, linewidth=0.7, zorder=1.5)
+        axis.plot(*zip(*medians, strict=True), color=style.color, linewidth=0.9, zorder=1.5)
     if seen and what == "class":  # whiskers reach far down a log axis: keep the boxes large
         old = axis.get_ylim() if axis.get_autoscaley_on() is False else (np.inf, -np.inf)
         low, high = min(q1 for q1, _ in seen), max(high for _, high in seen)
@@ -261,7 +269,7 @@ def reported_level(study: Study) -> float:
 _FIGURES: dict[str, tuple[Callable[..., set[int]], str, str, bool, str | None]] = {
     "figure1": (
         _boxes,
-        "Squared error of posterior means: quartiles (boxes), 5% to 95% (whiskers), joined medians",
+        "Squared error of posterior means: quartiles (boxes), 5% to 95% (whiskers), medians (lines)",
         "squared error",
         True,
         None,
