@@ -269,7 +269,7 @@ def reported_level(study: Study) -> float:
 _FIGURES: dict[str, tuple[Callable[..., set[int]], str, str, bool, str | None]] = {
     "figure1": (
         _boxes,
-        "Squared error of posterior means: quartiles (boxes), whiskers to 5% and 95%, lines of medians",
+        "Squared error of posterior means: quartiles (boxes), 5% to 95% (whiskers), median (lines)",
         "squared error",
         True,
         None,
