@@ -96,9 +96,9 @@ def test_without_noise_it_is_categorical_nb(exact):
 def test_it_is_the_fit_of_its_release(exact):
     fit = pnb.fit_exact(exact.release_)
     np.testing.assert_array_equal(fit.feature_mean, exact.posterior_.feature_mean)
-    assert exact.release_.classes == ("no", "yes")
+    assert exact.release_.classes == ("yes", "no")  # as given; `classes_` is sorted
     np.testing.assert_allclose(
-        exact.predict_proba(X), fit.predict_proba(exact.release_.encode(X)), rtol=1e-12
+        exact.predict_proba(X)[:, ::-1], fit.predict_proba(exact.release_.encode(X)), rtol=1e-12
     )
     assert exact.budget_spent_ == exact.guarantee_.total <= NO_NOISE
     assert str(exact.guarantee_) == "epsilon_total=10000 (pure DP, replace one record)"
@@ -193,6 +193,16 @@ def test_missing_and_unseen_values():
     assert (with_other.predict_proba([[1, np.nan]]) != alone).all()  # "other" says something
 
 
+def test_a_miscoded_column_is_warned_of():
+    fitted = naive().fit(X, y)
+    with pytest.warns(UserWarning, match=r"no value of 'x1' is one of its categories 0, 1, 2,"):
+        fitted.predict([[1, "0"], [0, "1"]])
+    fitted.predict([[1, np.nan], [0, None]])  # missing, and no warning: it would be an error here
+    fitted.predict([[1, "0"], [0, 1]])
+    with pytest.raises(ValueError, match="X has no records to predict"):
+        fitted.predict_proba({"x0": [], "x1": []})
+
+
 def test_the_domain_is_warned_of_where_it_is_read_from_the_data():
     with pytest.warns(pnb.PrivacyWarning, match=r"n_categories \(or categories\) and classes") as w:
         fitted = PrivateNaiveBayes(NO_NOISE, method="naive").fit(X, y)
@@ -266,7 +276,7 @@ def test_mistakes_cost_nothing():
     ):
         with pytest.raises(ValueError, match=message):
             PrivateNaiveBayes(**{**DOMAIN, "ledger": ledger, **options}).fit(X, y)
-    with pytest.raises(TypeError, match="classes must be a list"):
+    with pytest.raises(TypeError, match="classes of 'class' must be a list"):
         naive(classes="ny", ledger=ledger).fit(X, y)
     assert ledger.entries == ()
     with pytest.raises(NotFittedError):
@@ -298,9 +308,12 @@ def test_from_a_release_without_data():
 
 
 def test_a_prior_object():
-    prior = pnb.Prior(np.array([1.0, 3.0]), np.full((2, 2, 3), 2.0))
-    model = clone(naive(alpha=prior)).fit(X, y)
+    prior = pnb.Prior(np.array([3.0, 1.0]), np.full((2, 2, 3), 2.0))
+    model = clone(naive(alpha=prior)).fit(X, y)  # as listed: 3 for "yes", the first of `classes`
     np.testing.assert_allclose(np.exp(model.class_log_prior_), [36 / 64, 28 / 64], rtol=1e-9)
+    with pytest.warns(pnb.PrivacyWarning, match="classes not given"):
+        model = naive(alpha=prior, classes=None).fit(X, y)  # sorted: 3 for "no"
+    np.testing.assert_allclose(np.exp(model.class_log_prior_), [38 / 64, 26 / 64], rtol=1e-9)
 
 
 def test_pipelines_pickles_and_clones():

@@ -35,11 +35,37 @@ def test_labels_of_every_kind_match_by_value():
     )  # fmt: skip
     np.testing.assert_array_equal(made.encode(x), [[1, 0, 1, 1], [0, 1, 0, 0]])
     np.testing.assert_array_equal(made.integers[0], [[0, 1], [1, 0], [0, 1], [0, 1]])
+    whole = [[u, -4 * v, w, z] for u, v, w, z in x]
     with pytest.warns(pnb.PrivacyWarning):
-        inferred = pnb.release(x, [0.0, 1.0], **ALMOST_EXACT)
+        inferred = pnb.release(whole, [0.0, 1.0], **ALMOST_EXACT)
     assert inferred.categories == {
-        "x0": ("u", "v"), "x1": (1.5, 2.5), "x2": (False, True), "x3": (0, 1, 2, 3, 4),
+        "x0": ("u", "v"), "x1": (-10, -6), "x2": (False, True), "x3": (0, 1, 2, 3, 4),
     }  # fmt: skip
+
+
+def test_a_continuous_column_is_no_domain():
+    with pytest.raises(ValueError, match=r"'x1' has numbers that are not whole.*pandas.cut"):
+        pnb.release([["u", 1.5], ["v", 2.0]], [0, 1], **ALMOST_EXACT, n_classes=2)
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"size": pandas.cut([0.3, 1.2, 2.5], [0, 1, 2, 3])})
+    with pytest.raises(TypeError, match=r"'size' must be strings.*got Interval.*labels="):
+        pnb.release(table, [0, 1, 1], **ALMOST_EXACT, n_classes=2)
+
+
+def test_a_categorical_keeps_its_levels_and_their_order():
+    pandas = pytest.importorskip("pandas")
+    size = pandas.Categorical(["mid", "small", None, "mid"], ["small", "mid", "large"])
+    table = pandas.DataFrame({"size": size})
+    with pytest.warns(pnb.PrivacyWarning, match="read from the data"):
+        made = pnb.release(table, [0, 0, 1, 1], **ALMOST_EXACT, n_classes=2, unknown="other")
+    assert made.categories == {"size": ("small", "mid", "large", "other")}
+    np.testing.assert_array_equal(made.integers[:, 0], [[1, 1, 0, 0], [0, 1, 0, 1]])
+    given = {"size": pandas.Index(["mid", "large", "small"])}
+    made = pnb.release(
+        table[:2], [0, 0], **ALMOST_EXACT, n_classes=2, categories=given
+    )  # fmt: skip
+    assert made.categories == {"size": ("mid", "large", "small")}
+    np.testing.assert_array_equal(made.integers[0, 0], [1, 0, 1])
 
 
 @pytest.mark.parametrize("value", [None, np.nan, 9, "0", -1, [1], np.ma.masked])

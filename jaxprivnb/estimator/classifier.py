@@ -69,7 +69,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         method: "exact" (calibrated), "vb" (the paper's variational posterior) or "naive" (noisy
             counts at face value).
         alpha: Dirichlet concentration of P(Y) and of every P(X_k | Y): one number (1 is uniform,
-            1/2 is Jeffreys'), or a `jaxprivnb.Prior` with classes in the release's order.
+            1/2 is Jeffreys'), or a `jaxprivnb.Prior` with classes in the order of `classes`
+            (sorted if those are not given; of the release in `from_release`).
         n_categories: public numbers of categories, which are then 0, 1, ...: one for all
             features, one a feature, or a mapping by name.
         categories: instead, each feature's public labels: lists in order, or a mapping by name.
@@ -97,7 +98,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         guarantee_: the promise of `release_`.
         budget_spent_: epsilon that this fit spent, as proved by OpenDP's maps (rho for a release
             under that budget).
-        posterior_: the fitted posterior, classes in the release's order.
+        posterior_: the fitted posterior, classes in the release's order, `release_.classes`.
         n_features_in_: number of features.
         feature_names_in_: their names, if X or the release had any.
     """
@@ -194,7 +195,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         lineage.add_fit()
         # Kept before anything else can go wrong: it is paid for.
         self.release_ = made
-        return self._learn(made, np.asarray(domain["classes"]))
+        return self._learn(made, _sorted_labels(made.classes))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The posterior predictive P(Y=i | x), `[n, n_classes]`.
@@ -315,7 +316,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             inferred.append("classes")
             classes = np.unique(records.y)
         else:
-            classes = _sorted_labels(self.classes)
+            classes = self.classes
         if inferred:
             warn_inferred(inferred, stacklevel=4)
         return {**features, "classes": classes}
@@ -362,6 +363,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         """Compute arrays `[n, ...]` from the categories of n records, each distinct one once."""
         check_is_fitted(self)
         codes = encode_records(self, X, self.release_)
+        if not len(codes):
+            raise ValueError("Found array with 0 sample(s): X has no records to predict")
         distinct, which = np.unique(codes, axis=0, return_inverse=True)
         return [found[which.ravel()] for found in compute(distinct)]
 
@@ -376,14 +379,11 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         return [p / p.sum(axis=1, keepdims=True)]
 
 
-def _sorted_labels(labels: Any) -> np.ndarray:
+def _sorted_labels(labels: tuple[Any, ...]) -> np.ndarray:
     """Labels in order, as scikit-learn's scorers expect; as they are if they do not compare."""
-    if isinstance(labels, str):
-        raise TypeError(f"classes must be a list of labels, got {labels!r}")
-    plain = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    kinds = {type(label) for label in plain}
+    kinds = {type(label) for label in labels}
     if len(kinds) == 1:
-        return np.asarray(sorted(plain))
-    array = np.empty(len(plain), object)
-    array[:] = plain
+        return np.asarray(sorted(labels))
+    array = np.empty(len(labels), object)
+    array[:] = labels
     return array

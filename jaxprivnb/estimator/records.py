@@ -1,12 +1,13 @@
 """What scikit-learn's users pass as X and y, checked as scikit-learn checks it."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from jaxprivnb.privacy.columns import as_array, named_columns
+from jaxprivnb.privacy.columns import as_array, factorise, named_columns
 from jaxprivnb.privacy.record import Release
 
 
@@ -47,7 +48,29 @@ def encode_records(estimator: Any, X: Any, release: Release) -> np.ndarray:
     columns = _read_columns(estimator, X, reset=False)
     # By place: scikit-learn has checked that a table's names, if the fit knew any, agree.
     named = dict(zip(release.feature_names, columns.values(), strict=True))
-    return release.encode(named)
+    codes = release.encode(named)
+    # One record may well have a value that training did not; a whole column has been miscoded.
+    for k in np.flatnonzero((codes < 0).all(axis=0)) if len(codes) > 1 else ():
+        name = release.feature_names[k]
+        labels = release.categories[name]
+        if not any(map(_is_present, factorise(named[name], name).values)):
+            continue
+        warnings.warn(
+            f"no value of {name!r} is one of its categories "
+            f"{', '.join(map(repr, labels[:5]))}{', ...' if len(labels) > 5 else ''}, so the "
+            'feature says nothing about the class (labels match by value and type: 1 is not "1")',
+            UserWarning,
+            stacklevel=5,
+        )
+    return codes
+
+
+def _is_present(value: Any) -> bool:
+    """Whether a value is neither None nor NaN of any kind; pandas.NA has no truth value."""
+    try:
+        return value is not None and bool(value == value)  # noqa: PLR0124
+    except (TypeError, ValueError):
+        return False
 
 
 def _read_columns(estimator: Any, X: Any, *, reset: bool) -> dict[str, Any]:

@@ -16,6 +16,8 @@ class Factor(NamedTuple):
     """Distinct values, as Python objects; may hold NaN and None."""
     which: np.ndarray
     """Which value each record has, int `[N]`; -1 for none."""
+    declared: bool = False
+    """Whether the values are the levels of a pandas categorical, in its order, used or not."""
 
     def __repr__(self) -> str:
         return "Factor(private)"
@@ -64,6 +66,9 @@ def factorise(column: Any, name: str) -> Factor:
     """A column's distinct values and every record's index into them."""
     if hasattr(column, "dictionary_encode") or hasattr(column, "dictionary"):
         return _arrow_factor(column)
+    if hasattr(column, "cat") and hasattr(column.cat, "codes"):  # a pandas categorical
+        levels, codes = column.cat.categories.tolist(), column.cat.codes.to_numpy()
+        return Factor(levels, codes.astype(np.intp), declared=True)
     array = column.to_numpy() if hasattr(column, "to_numpy") else as_array(column)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one column, got an array of shape {array.shape}")

@@ -208,9 +208,12 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
     """One entry a feature, from a mapping by name or a sequence in the columns' order."""
     if isinstance(value, Mapping):
         lacking = [name for name in names if name not in value]
-        if lacking:
-            raise ValueError(f"{argument} lacks feature {lacking[0]!r}; it must cover every one")
         extra = [name for name in value if name not in names]
+        if lacking:
+            stray = f", and {extra[0]!r} is no feature of X" if extra else ""
+            raise ValueError(
+                f"{argument} lacks feature {lacking[0]!r}{stray}; it must cover every one"
+            )
         if extra:
             raise ValueError(f"{argument} names {extra[0]!r}, which is no feature of X")
         return [value[name] for name in names]
@@ -224,7 +227,8 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def _listed(name: str, argument: str, labels: Any) -> Column:
-    if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray):
+    array_like = isinstance(labels, Sequence) or hasattr(labels, "__array__")
+    if isinstance(labels, str) or not array_like:
         raise TypeError(f"{argument} of {name!r} must be a list of labels, got {labels!r}")
     plain = (x.item() if isinstance(x, np.generic) else x for x in labels)
     return Column(name, tuple(plain))
@@ -239,11 +243,30 @@ def _numbered(name: str, argument: str, size: Any) -> Column:
 
 
 def infer_column(name: str, factor: Factor) -> Column:
-    """The labels that occur; for whole numbers >= 0, all up to the largest."""
-    occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
+    """The labels that occur; for whole numbers >= 0, all up to the largest.
+
+    Of a pandas categorical it is its levels, in their order.
+    """
+    if factor.declared:
+        occurring = factor.values
+    else:
+        occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
     labels = [v for v in occurring if isinstance(v, str) or _is_finite(v)]
+    for kind in {type(v).__name__ for v in occurring} - {"NoneType", "NAType", "NaTType"}:
+        if kind not in ("str", "int", "float", "bool"):
+            raise TypeError(
+                f"the values of {name!r} must be strings, numbers or booleans, got {kind}: "
+                "make them strings (pandas.cut has labels=), or give the public domain"
+            )
+    if any(isinstance(v, float) and v % 1 for v in labels):
+        raise ValueError(
+            f"{name!r} has numbers that are not whole, which looks continuous: divide it at "
+            "public edges into categories (pandas.cut with labels=), or give the public domain"
+        )
     if not labels:
         raise ValueError(f"{name!r} has no values to read a domain from: give the public domain")
+    if factor.declared and len(labels) <= MAX_CELLS:
+        return Column(name, tuple(labels))
     if all(not isinstance(v, str | bool) and v >= 0 and v == v // 1 for v in labels):
         size = int(max(labels)) + 1
         if size <= MAX_CELLS:

@@ -45,6 +45,8 @@ def release(
             a feature, or a mapping by name.
         n_classes: number of classes, which are then 0, 1, ...
         categories: instead of `n_categories`, each feature's labels: lists in order, or a mapping.
+            Left out, they are read from the data: the levels of a pandas categorical, and
+            otherwise the values that occur.
         classes: instead of `n_classes`, the classes' labels.
         weights: how the tables share a total, any positive numbers: the features in order and then
             the class if `class_table`, or a mapping by name. Equal if None.
