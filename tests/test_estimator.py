@@ -199,8 +199,10 @@ def test_a_miscoded_column_is_warned_of():
         fitted.predict([[1, "0"], [0, "1"]])
     fitted.predict([[1, np.nan], [0, None]])  # missing, and no warning: it would be an error here
     fitted.predict([[1, "0"], [0, 1]])
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=["a", "b"])
     with pytest.raises(ValueError, match="X has no records to predict"):
-        fitted.predict_proba({"x0": [], "x1": []})
+        naive().fit(table, y).predict_proba(table[:0])
 
 
 def test_the_domain_is_warned_of_where_it_is_read_from_the_data():

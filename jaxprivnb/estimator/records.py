@@ -68,7 +68,7 @@ def encode_records(estimator: Any, X: Any, release: Release) -> np.ndarray:
 def _is_present(value: Any) -> bool:
     """Whether a value is neither None nor NaN of any kind; pandas.NA has no truth value."""
     try:
-        return value is not None and bool(value == value)  # noqa: PLR0124
+        return value is not None and bool(value == value)
     except (TypeError, ValueError):
         return False
 
