@@ -4,6 +4,7 @@ Names are imported on first use, so that `import jaxprivnb` and the command line
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from jaxprivnb._version import __version__
@@ -85,4 +86,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *sorted((*_HOME, *_MODULES))]
+    names = sorted((*_HOME, *_MODULES))
+    if importlib.util.find_spec("sklearn") is None:  # `help(jaxprivnb)` looks at every name
+        names.remove("PrivateNaiveBayes")
+    return ["__version__", *names]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxprivnb._version import __version__
-from jaxprivnb.privacy.commands import add_commands
+from jaxprivnb.privacy.commands import add_commands, add_compilation_cache, keep_compiled
 
 EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA = 2, 3, 4, 5
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
@@ -38,7 +38,11 @@ class _Terminated(Exception):  # noqa: N818 - a signal, not an error
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    arguments = parser.parse_args(argv)
     return _guarded(arguments.command, arguments)
 
 
@@ -118,9 +122,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--address", help="of a Dask scheduler that runs already")
     group.add_argument("--seed", type=int, help="instead of the study's own")
     group.add_argument("--dtype", choices=("float64", "float32"), help="default: float64")
-    group.add_argument(
-        "--compilation-cache", metavar="DIR", help="keep compiled programs between runs"
-    )
+    add_compilation_cache(group)
     group.add_argument(
         "--overwrite", action="store_true", help="delete the study that is in the folder"
     )
@@ -131,9 +133,11 @@ def _figure1(arguments: argparse.Namespace) -> int:
     """Run the paper's study (N from 50 to 500, epsilon from 1e-4 to 1) and leave figure1.png,
     summary.csv and the rows behind them.
     """
+    from jaxprivnb.study.extras import require
     from jaxprivnb.study.spec import SpecError
     from jaxprivnb.study.specfile import shipped_spec
 
+    require("matplotlib", "figures", "drawing a study")  # before the work, not after it
     spec = shipped_spec("figure1")
     design = {
         "parameters": arguments.parameters,
@@ -165,9 +169,11 @@ def _figure1(arguments: argparse.Namespace) -> int:
 
 def _study(arguments: argparse.Namespace) -> int:
     """Run a study, or what is missing of it: the same command resumes after a kill."""
-    from jaxprivnb.study.specfile import load_spec, shipped_names, shipped_spec
+    from jaxprivnb.study.specfile import load_spec, shipped_spec
 
-    shipped = arguments.spec in shipped_names() and not os.path.exists(arguments.spec)
+    # A word that is neither a path nor a file is a study of the package, or a mistake in its name.
+    word = not os.path.exists(arguments.spec) and not os.path.splitext(arguments.spec)[1]
+    shipped = word and not os.path.dirname(arguments.spec)
     spec = shipped_spec(arguments.spec) if shipped else load_spec(arguments.spec)
     return _run(spec, arguments, figures=False)
 
@@ -180,9 +186,7 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
         if value is not None
     }
     spec = dataclasses.replace(spec, **changes)
-    if arguments.compilation_cache:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(arguments.compilation_cache)
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    keep_compiled(arguments)
     from jaxprivnb.study.run import run_study
 
     say = (lambda text: None) if arguments.quiet else (lambda text: print(text, flush=True))

@@ -157,10 +157,17 @@ def resolve_prior(prior: Prior | None, counts: jax.Array, mask: jax.Array | None
 
 
 def check_type(tables: Any) -> NoisyTables:
-    """Raise unless the argument `tables` is a `NoisyTables`."""
-    if not isinstance(tables, NoisyTables):
-        raise TypeError(f"tables must be a jaxprivnb.NoisyTables, got {tables!r}")
-    return tables
+    """Raise unless the argument `tables` is a `NoisyTables`, without showing what it is: it may be
+    the records.
+    """
+    if isinstance(tables, NoisyTables):
+        return tables
+    hint = "records become one with jaxprivnb.release"
+    if hasattr(tables, "release_"):
+        hint = "a fitted estimator has one in its release_"
+    raise TypeError(
+        f"tables must be a jaxprivnb.NoisyTables or a Release, got {type(tables).__name__}; {hint}"
+    )
 
 
 def noise_for(noise: Any, dtype: Any, batch: tuple[int, ...], n_features: int) -> Any:

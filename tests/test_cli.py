@@ -1,5 +1,6 @@
 """The command line: quick to answer, and its exit codes mean something."""
 
+import os
 import subprocess
 import sys
 import time
@@ -86,10 +87,21 @@ def test_mistakes_have_their_own_exit_codes(spec, tmp_path, capsys, monkeypatch)
         cli.main(["figure1", "--parameters", "0"])
     assert caught.value.code == cli.EXIT_USAGE
 
+    assert cli.main(["study", "smok", "--out", out]) == cli.EXIT_USAGE
+    assert "no study called 'smok'" in capsys.readouterr().err
+    assert cli.main(["study", "smok.toml", "--out", out]) == cli.EXIT_USAGE
+    assert "smok.toml: cannot be read" in capsys.readouterr().err
+    assert cli.main([]) == cli.EXIT_USAGE
+    assert "figure1" in capsys.readouterr().err
+
     spec.write_text(SPEC)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert cli.main(["study", str(spec), "--out", out]) == cli.EXIT_EXTRA
     assert "pip install 'jaxprivnb[study]'" in capsys.readouterr().err
+    assert not os.path.exists(out)  # before anything is begun
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["figure1", "--out", out]) == cli.EXIT_EXTRA
+    assert "pip install 'jaxprivnb[figures]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_the_papers_grid_compiles_each_kernel_once(method):
     ("call", "error", "message"),
     [
         (lambda t: pnb.fit_many(rows(t, 0)), ValueError, "leading axis"),
-        (lambda t: pnb.fit_many(t.counts), TypeError, "tables must be NoisyTables"),
+        (lambda t: pnb.fit_many(t.counts), TypeError, "tables must be a jaxprivnb.NoisyTables"),
         (lambda t: pnb.fit_many(t, "vbb"), ValueError, "did you mean 'vb'"),
         (lambda t: pnb.fit_many(t, lanes=100), ValueError, "lanes must be"),
         (lambda t: pnb.fit_many(t, solvr="kkt"), ValueError, "did you mean 'solver'"),

@@ -62,7 +62,7 @@ def test_numbers_are_left_out_where_they_would_not_be_read(monkeypatch):
 
 
 def test_refused():
-    with pytest.raises(TypeError, match="tables must be NoisyTables or a Release, got ndarray"):
+    with pytest.raises(TypeError, match="NoisyTables or a Release, got ndarray"):
         plot_tables(COUNTS, ax=new_axes())
     with pytest.raises(ValueError, match="features must name at least one table"):
         plot_tables(TABLES, features=[], ax=new_axes())

@@ -1,5 +1,7 @@
 """Which parameters, what they are called, and what is refused."""
 
+import types
+
 import numpy as np
 import pytest
 from plotted import DOMAIN, MASK, posterior, truths
@@ -18,6 +20,13 @@ def test_names_of_a_domain_and_without_one():
     assert [NAMED.class_index("malignant"), NAMED.class_index(0)] == [1, 0]
     assert [NAMED.feature_index("texture"), NAMED.feature_index(0)] == [1, 0]
     assert [NAMED.category_index(1, "medium"), NAMED.category_index(1, 2)] == [1, 2]
+
+
+def test_a_fitted_estimator_stands_for_its_posterior():
+    fit = posterior(0)
+    estimator = types.SimpleNamespace(posterior_=fit)
+    assert as_series(estimator)[0].posterior is fit
+    assert [s.posterior for s in as_series({"a": estimator, "b": fit})] == [fit, fit]
 
 
 def test_labels_come_before_positions_and_cells_may_have_gaps():

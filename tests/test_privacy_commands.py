@@ -48,6 +48,9 @@ def test_from_records_to_a_posterior(folder, capsys):
     assert "123-45" not in (folder / "r.json").read_text()
     made = pnb.load_release(folder / "r.json")
     assert made.size == 60
+    assert release() == 0
+    assert "note: r.json was there and is replaced" in capsys.readouterr().err
+    made.save("r.json")
     assert made.categories == {"sex": ("Female", "Male"), "region": ("0", "1", "2")}
     assert made.class_integers is not None
 
@@ -112,7 +115,8 @@ def test_a_ledger_on_the_command_line(folder, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[class]", "[klass]", "domain.toml: class must be a table"),
+        ("[class]", "[klass]", "domain.toml:1: klass means nothing; the tables are [class]"),
+        (DOMAIN.split("[features]")[0], "", "domain.toml: class must be a table"),
         ("region = 3", "region = 0", "domain.toml:6: features.region must be a list"),
         ("region = 3", "region = [0.5]", "domain.toml:6: features.region must be a list"),
         ("region = 3", "region = []", "domain.toml:6: features.region must be a list"),

@@ -135,6 +135,12 @@ CASES = {
     "level text": (lambda: fitted().feature_interval("95%"), TypeError, ["level", "'95%'"]),
     "draws": (lambda: fitted().sample(jax.random.key(0), -1), ValueError, ["n ", "-1"]),
     "draws float": (lambda: fitted().sample(jax.random.key(0), 2.0), TypeError, ["n ", "2.0"]),
+    "tables records": (
+        lambda: pnb.fit_exact([["secret"]]),
+        TypeError,
+        ["tables", "got list", "jaxprivnb.release"],
+    ),
+    "tables counts": (lambda: pnb.fit_vb(COUNTS), TypeError, ["tables", "NoisyTables", "ndarray"]),
     "sample key": (lambda: fitted().sample(0, 2), TypeError, ["key", "0", "jax.random.key"]),
     "simulate key": (lambda: pnb.simulate(0), TypeError, ["key", "0", "jax.random.key"]),
     "simulate keys": (

@@ -14,7 +14,7 @@ from jaxprivnb.exact.posterior import ExactPosterior
 from jaxprivnb.exact.window import Layout
 from jaxprivnb.posterior import named_after
 from jaxprivnb.status import Status
-from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type, resolve_prior
 
 MAX_WIDENINGS = 12
 
@@ -40,7 +40,7 @@ def fit_exact(
             Without it, such a fit uses windows of fixed length, and a replicate that needs more
             says so with `Status.LOST_MASS`.
     """
-    tables.check("fit_exact")
+    check_type(tables).check("fit_exact")
     prior = resolve_prior(prior, tables.counts, tables.mask)
     tolerance = resolve_tolerance(tolerance, tables.counts.dtype)
     if max_records is not None:

@@ -137,6 +137,7 @@ class ExactPosterior(Posterior):
 
     def _draw(self, key: jax.Array, n: int) -> "draws.Draws":
         n = validate.whole_number("n", n, at_least=0)
+        key = validate.random_key("key", key)
         return _draw(self, _replicate_keys(key, self.batch_shape), n)
 
     def _predict_proba(self, x: jax.Array) -> jax.Array:

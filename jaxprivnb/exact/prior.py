@@ -16,7 +16,7 @@ from jaxprivnb import validate
 from jaxprivnb.exact import window
 from jaxprivnb.exact.evidence import log_evidence
 from jaxprivnb.exact.window import Layout
-from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type
 
 TYING = ("symmetric", "per_class", "full")
 _FURTHEST = 12.0
@@ -57,7 +57,7 @@ def fit_prior(
     validate.choice("tying", tying, TYING)
     steps = validate.whole_number("steps", steps, at_least=1)
     learning_rate = validate.real_number("learning_rate", learning_rate, above=0)
-    if len(tables.batch_shape) > 1:
+    if len(check_type(tables).batch_shape) > 1:
         raise ValueError(
             f"fit_prior takes one dataset or one leading axis, got batch shape {tables.batch_shape}"
         )

@@ -19,7 +19,7 @@ from jaxprivnb import validate
 from jaxprivnb.many.engines import ENGINES, Engine, Work
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
-from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type
 
 LANES = BLOCK
 """Datasets in work at a time in each worker: fewer lanes leave fewer idle at the end."""
@@ -55,11 +55,7 @@ def fit_many(
         on_work: called after each segment with (steps that were needed, lane-steps executed).
         **options: of the method, as in `fit_vb` or `fit_exact`.
     """
-    if not isinstance(tables, NoisyTables):
-        raise TypeError(
-            f"tables must be NoisyTables with a leading axis, got {type(tables).__name__}"
-        )
-    batch = tables.batch_shape
+    batch = check_type(tables).batch_shape
     if not batch:
         raise ValueError(
             "fit_many needs datasets on a leading axis, got one dataset; use fit_vb or fit_exact"

@@ -33,7 +33,7 @@ def plot_density(
     """Draw the posterior density of P(Y = class_), or of P(feature = category | Y = class_).
 
     Args:
-        posteriors: a posterior, or a mapping from label to posterior.
+        posteriors: a posterior or fitted `PrivateNaiveBayes`, or a mapping from label to such.
         class_: its label or, where labels are not numbers, its position.
         feature: the same; None for P(Y).
         category: of the feature; None for P(Y).

@@ -44,7 +44,7 @@ def plot_forest(
     """Draw posterior means and equal-tailed intervals.
 
     Args:
-        posteriors: a posterior, or a mapping from label to posterior.
+        posteriors: a posterior or fitted `PrivateNaiveBayes`, or a mapping from label to such.
         what: "class" for P(Y), "feature" for P(X|Y).
         classes: which to draw, labels or positions; all if None.
         features: the same, for "feature".

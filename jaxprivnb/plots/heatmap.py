@@ -10,7 +10,7 @@ from jaxprivnb.plots.canvas import canvas
 from jaxprivnb.plots.names import Names
 from jaxprivnb.report.names import shown
 from jaxprivnb.style import PAGE
-from jaxprivnb.tables import NoisyTables
+from jaxprivnb.tables import NoisyTables, check_type
 
 MOST_NUMBERS = 160
 """Cells up to which counts are written."""
@@ -38,9 +38,7 @@ def plot_tables(
         domain: names, for tables that carry none; without, numbers and x0, x1, ...
         ax: where to draw; a new figure, as wide as its columns need, if None.
     """
-    if not isinstance(tables, NoisyTables):
-        raise TypeError(f"tables must be NoisyTables or a Release, got {type(tables).__name__}")
-    tables.check("plot_tables")
+    check_type(tables).check("plot_tables")
     source = getattr(tables, "domain", None) if domain is None else domain
     real, I = np.asarray(tables.real), tables.n_classes
     names = Names.of(source, real, I)

@@ -91,16 +91,19 @@ def as_series(posteriors: Any, *, batched: bool = False) -> list[Series]:
     """The argument `posteriors`, checked: of one shape, with looks.
 
     Args:
-        posteriors: a posterior, or a mapping from label to posterior.
+        posteriors: a posterior, or a mapping from label to posterior; a fitted
+            `PrivateNaiveBayes` stands for its `posterior_`.
         batched: whether they must have leading axes; if not, they must have none.
     """
+    posteriors = _fitted(posteriors)
     if isinstance(posteriors, Posterior):
         posteriors = {_method(posteriors): posteriors}
     if not isinstance(posteriors, Mapping) or not posteriors:
         raise TypeError(
             "posteriors must be a posterior or a mapping from label to posterior, "
-            f"got {posteriors!r}"
+            f"got {type(posteriors).__name__}"
         )
+    posteriors = {label: _fitted(x) for label, x in posteriors.items()}
     shape = None
     for label, posterior in posteriors.items():
         if not isinstance(posterior, Posterior):
@@ -121,6 +124,11 @@ def as_series(posteriors: Any, *, batched: bool = False) -> list[Series]:
             )
     looks = styles((str(label), _known(str(label), p)) for label, p in posteriors.items())
     return [Series(p, look) for p, look in zip(posteriors.values(), looks, strict=True)]
+
+
+def _fitted(x: Any) -> Any:
+    """The posterior of a fitted estimator; anything else as it is."""
+    return getattr(x, "posterior_", x)
 
 
 def as_truth(truth: Any, like: Posterior) -> tuple[np.ndarray, np.ndarray] | None:

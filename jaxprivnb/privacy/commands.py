@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import inspect
 import os
 import sys
 import tomllib
@@ -23,7 +24,8 @@ class StatedDomain(NamedTuple):
 def add_commands(commands: Any) -> None:
     """Add both parsers; imports no JAX."""
     release = commands.add_parser(
-        "release", help="release a CSV file's tables with noise", description=run_release.__doc__,
+        "release", help="release a CSV file's tables with noise",
+        description=inspect.cleandoc(run_release.__doc__ or ""),
         epilog=_DOMAIN_HELP, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     release.add_argument("data", help="a CSV file with a header, one record a row")
@@ -54,7 +56,22 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--draws", type=_whole, metavar="N", help="posterior draws to write")
     fit.add_argument("--draws-out", metavar="FILE", help="where to: an .npz file")
     fit.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    add_compilation_cache(fit)
     fit.set_defaults(command=run_fit)
+
+
+def add_compilation_cache(parser: Any) -> None:
+    """The option that `keep_compiled` reads."""
+    parser.add_argument(
+        "--compilation-cache", metavar="DIR", help="keep compiled programs between runs"
+    )
+
+
+def keep_compiled(arguments: argparse.Namespace) -> None:
+    """Tell JAX, which must not be imported yet, where to keep what it compiles."""
+    if arguments.compilation_cache:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(arguments.compilation_cache)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
 _DOMAIN_HELP = """the domain file, with labels as they stand in the CSV:
@@ -94,6 +111,12 @@ def run_release(arguments: argparse.Namespace) -> int:
         unknown=arguments.unknown,
         ledger=ledger,
     )
+    if os.path.exists(arguments.out):
+        print(
+            f"note: {arguments.out} was there and is replaced. If it was of these records, what it "
+            "cost stays spent, and the budgets add up (--ledger keeps count)",
+            file=sys.stderr,
+        )
     made.save(arguments.out)
     print(f"{arguments.out}: {made.guarantee}, {made.guarantee.mechanism} noise, N={made.size}")
     if ledger is not None:
@@ -107,6 +130,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     """
     if (arguments.draws is None) != (arguments.draws_out is None):
         raise ValueError("--draws and --draws-out go together")
+    keep_compiled(arguments)
     import jax
 
     import jaxprivnb
@@ -142,11 +166,11 @@ def read_domain(path: str, class_name: str | None) -> StatedDomain:
         line = find_line(text, key)
         return ValueError(f"{path}{f':{line}' if line else ''}: {'.'.join(key)} {message}")
 
+    if unknown := set(content) - {"class", "features"}:
+        raise wrong((sorted(unknown)[0],), "means nothing; the tables are [class] and [features]")
     for key in ("class", "features"):
         if not isinstance(content.get(key), dict) or not content[key]:
             raise wrong((key,), "must be a table of columns and their categories")
-    if unknown := set(content) - {"class", "features"}:
-        raise wrong((sorted(unknown)[0],), "means nothing; the tables are [class] and [features]")
     if len(content["class"]) != 1:
         raise wrong(("class",), "must have one column")
     ((name, labels),) = content["class"].items()

@@ -200,7 +200,7 @@ def _remedy(what: str) -> str:
         )
     return (
         "Recode it before the release, widen the public domain, or give "
-        'unknown="other" (labels match by value and type: 1 is not "1")'
+        'unknown="other", --unknown other on the command line (labels match by value and type: 1 is not "1")'
     )
 
 

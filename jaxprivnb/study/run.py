@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jaxprivnb.study.chunks import Chunk, all_chunks, chunk
 from jaxprivnb.study.display import Display, choose_display
+from jaxprivnb.study.extras import require
 from jaxprivnb.study.spec import Spec
 from jaxprivnb.study.specfile import load_spec
 from jaxprivnb.study.store import Receipt, Store
@@ -67,6 +68,7 @@ def run_study(
     from jaxprivnb.study.methods import check_methods
 
     check_methods(spec)
+    require("pyarrow", "study", "storing a study")  # now, and not when the first chunk is done
     store = Store(os.fspath(out), spec)
     done = dict(store.begin(overwrite=overwrite))
     pending = [c for c in all_chunks(spec) if c.number not in done]

@@ -11,7 +11,7 @@ from jaxprivnb._pytree import pytree_dataclass
 from jaxprivnb.posterior import DirichletPosterior, named_after
 from jaxprivnb.simplex import SOLVERS, SimplexSolver
 from jaxprivnb.status import Status
-from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type, resolve_prior
 from jaxprivnb.variational import ascent
 from jaxprivnb.variational.ascent import Ascent, Limits, Method
 from jaxprivnb.variational.bound import Data
@@ -79,7 +79,7 @@ def fit_vb(
             not resolve: it ends some 1e-3 below float64 (bench/float32.py).
         max_iterations: most sweeps from a start.
     """
-    tables.check("fit_vb")
+    check_type(tables).check("fit_vb")
     method = resolve_method(tables.noise, solver=solver, bound=bound, accelerate=accelerate)
     limits = resolve_limits(tables.counts.dtype, tol, max_iterations)
     n_starts = validate.whole_number("n_starts", n_starts, at_least=1)

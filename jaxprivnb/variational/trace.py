@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxprivnb import validate
 from jaxprivnb.simplex import SimplexSolver
-from jaxprivnb.tables import NoisyTables, Prior, resolve_prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type, resolve_prior
 from jaxprivnb.variational import ascent
 from jaxprivnb.variational.ascent import Ascent, Limits, Method
 from jaxprivnb.variational.bound import Data
@@ -58,7 +58,7 @@ def trace_vb(
         tol: where the ascent ends.
         n_iterations: length of the path, at most so many evaluations of the bound.
     """
-    tables.check("trace_vb")
+    check_type(tables).check("trace_vb")
     method = resolve_method(tables.noise, solver=solver, bound=bound, accelerate=accelerate)
     length = validate.whole_number("n_iterations", n_iterations, at_least=1)
     limits = resolve_limits(tables.counts.dtype, tol, length)
