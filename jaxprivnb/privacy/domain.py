@@ -200,7 +200,8 @@ def _remedy(what: str) -> str:
         )
     return (
         "Recode it before the release, widen the public domain, or give "
-        'unknown="other", --unknown other on the command line (labels match by value and type: 1 is not "1")'
+        'unknown="other", on the command line --unknown other (labels match by value and type: '
+        '1 is not "1")'
     )
 
 
