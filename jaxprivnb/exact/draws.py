@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxprivnb import dirichlet
+from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.convolve import align
 from jaxprivnb.exact.evidence import normalise, prefix_messages, reflected, safe_log
 from jaxprivnb.exact.moments import Pass
@@ -57,9 +57,8 @@ def draw(
         return n_class, _cells(key_cells, n_class, up.log_w, log_tails, place)
 
     I, K = up.log_w.shape[:2]
-    at_once = max(1, min(n, _CHUNK // (I * K * log_tails[1].shape[-1])))
     keys = jax.random.split(key_tables, n)
-    n_class, counts = lax.map(one, keys, batch_size=at_once)
+    n_class, counts = map_in_chunks(one, keys, _CHUNK // (I * K * log_tails[1].shape[-1]))
     dtype = prior.class_.dtype
     alpha = jnp.where(real, prior.feature + counts.astype(dtype), 0)
     class_alpha = prior.class_ + n_class.astype(dtype)

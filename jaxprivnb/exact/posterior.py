@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import pytree_dataclass, static
 from jaxprivnb.exact import draws, mixtures, predict
+from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.moments import Moments, Pass, count_pmf, upward
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.posterior import Posterior, _replicate_keys, over_batch
@@ -181,8 +181,7 @@ def _in_chunks(f: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
             return f(self, x)
         flat = jax.tree.map(lambda y: y.reshape(-1, *y.shape[len(batch) :]), self)
         I, K = self.feature_mean.shape[-3:-1]
-        at_once = max(1, _CHUNK // (I * K * self.layout.cell))
-        found = lax.map(lambda one: f(one, x), flat, batch_size=at_once)
+        found = map_in_chunks(lambda one: f(one, x), flat, _CHUNK // (I * K * self.layout.cell))
         return found.reshape(*batch, *found.shape[1:])
 
     return chunked

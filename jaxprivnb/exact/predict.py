@@ -8,9 +8,9 @@ predictive is not the plug-in of the means:
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy.special import logsumexp
 
+from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.evidence import cell_counts, class_counts
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.outside import log_mean_count, outside
@@ -58,6 +58,4 @@ def predict_proba(
         total = (chosen.reshape(-1) @ table).reshape(I, W)
         return jax.nn.softmax(logsumexp(total + log_class, axis=-1))
 
-    records = x.reshape(-1, K)
-    at_once = max(1, min(_CHUNK // (I * W), len(records)))
-    return lax.map(one, records, batch_size=at_once).reshape(*x.shape[:-1], I)
+    return map_in_chunks(one, x.reshape(-1, K), _CHUNK // (I * W)).reshape(*x.shape[:-1], I)
