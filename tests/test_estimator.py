@@ -199,10 +199,21 @@ def test_a_miscoded_column_is_warned_of():
         fitted.predict([[1, "0"], [0, "1"]])
     fitted.predict([[1, np.nan], [0, None]])  # missing, and no warning: it would be an error here
     fitted.predict([[1, "0"], [0, 1]])
+    with pytest.warns(UserWarning, match="no value of 'x1'"):  # all "other" is no better
+        naive(unknown="other").fit(X, y).predict([[1, "0"], [0, "1"]])
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(X, columns=["a", "b"])
     with pytest.raises(ValueError, match="X has no records to predict"):
         naive().fit(table, y).predict_proba(table[:0])
+    missing = pandas.DataFrame({"a": [0, 1], "b": pandas.Categorical([None, None], [0, 1, 2])})
+    naive().fit(table, y).predict(missing)  # levels are there, values are not: no warning
+
+
+def test_what_was_read_from_the_data_is_not_counted_in_messages():
+    many = np.arange(2100)
+    with pytest.warns(pnb.PrivacyWarning), pytest.raises(ValueError, match="give the public") as e:
+        PrivateNaiveBayes(1.0, n_categories=1000).fit(np.zeros((2100, 1), int), many)
+    assert "2100" not in str(e.value)
 
 
 def test_the_domain_is_warned_of_where_it_is_read_from_the_data():

@@ -1,5 +1,6 @@
 """The notebooks as they are kept: executed, in order, without errors or traces of a machine."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -39,6 +40,15 @@ def test_outputs_are_kept_and_clean(path):
     assert all(cell["metadata"] == {} for cell in notebook["cells"])
     ids = [cell["id"] for cell in notebook["cells"]]
     assert ids == [f"{path.name[:2]}-{n:02d}" for n in range(len(ids))]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_they_import_is_there(path):
+    source = "\n".join("".join(cell["source"]) for cell in code_cells(path)[1])
+    assert "import jaxprivnb" in source
+    for module, names in re.findall(r"^from (jaxprivnb\S*) import (.+)$", source, re.MULTILINE):
+        for name in names.split(","):
+            assert hasattr(importlib.import_module(module), name.strip()), (module, name)
 
 
 @pytest.mark.slow

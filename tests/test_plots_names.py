@@ -1,5 +1,6 @@
 """Which parameters, what they are called, and what is refused."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -27,6 +28,15 @@ def test_a_fitted_estimator_stands_for_its_posterior():
     estimator = types.SimpleNamespace(posterior_=fit)
     assert as_series(estimator)[0].posterior is fit
     assert [s.posterior for s in as_series({"a": estimator, "b": fit})] == [fit, fit]
+
+
+def test_other_names_or_another_order_are_not_drawn_together():
+    fit = posterior(0)
+    other = Domain(Column("diagnosis", DOMAIN.class_.categories[::-1]), DOMAIN.features)
+    named, turned = (dataclasses.replace(fit, domain=d) for d in (DOMAIN, other))
+    assert len(as_series({"a": named, "b": fit, "c": named})) == 3
+    with pytest.raises(ValueError, match=r"same order: those of 'c' and 'a' differ"):
+        as_series({"a": named, "b": fit, "c": turned})
 
 
 def test_labels_come_before_positions_and_cells_may_have_gaps():

@@ -53,11 +53,22 @@ def test_a_slow_start_is_soon_forgotten(monkeypatch):
     monkeypatch.setattr("jaxprivnb.study.display.time.monotonic", lambda: now[0])
     display = Display()
     display.start(SPEC, [])
-    for number in range(12):
+    for number in range(32):
         now[0] += 1 if number else 600  # the first chunk compiles
         display.finished(chunk(SPEC, 2 * number), 0)
     assert display.rate == 512
-    assert display.time_left == clock((36000 - 12 * 512) / 512)
+    assert display.time_left == clock((36000 - 32 * 512) / 512)
+
+
+def test_bursts_of_many_workers_are_no_rate(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("jaxprivnb.study.display.time.monotonic", lambda: now[0])
+    display = Display()
+    display.start(SPEC, [])
+    for number in range(36):
+        now[0] += 0 if number % 12 else 20  # twelve at a time, every 20 seconds
+        display.finished(chunk(SPEC, 2 * number), 0)
+    assert display.rate == 36 * 512 / 60
 
 
 def test_choice(monkeypatch):

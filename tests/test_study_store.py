@@ -244,8 +244,9 @@ def test_no_counts_are_stored(finished):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of the scheduler, about the worker that is killed
-def test_dask_survives_a_killed_worker(finished, tmp_path):
+def test_dask_survives_a_killed_worker(finished, tmp_path, cache, monkeypatch):
     distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))  # a kill may leave half an entry
     out, killed = tmp_path / "out", []
 
     def kill_one(pids):

@@ -1,7 +1,7 @@
 """`PrivateNaiveBayes`: a scikit-learn classifier that sees its data once, through a release."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -309,9 +309,6 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
                 name: infer_column(name, factorise(records.columns[name], name)).categories
                 for name in records.feature_names
             }
-            sizes = [len(labels) for labels in features["categories"].values()]
-            if len(sizes) * max(sizes) > MAX_CELLS:
-                raise ValueError(UNFIT)  # here, since `release` would tell the shape
         if self.classes is None:
             inferred.append("classes")
             classes = np.unique(records.y)
@@ -319,6 +316,9 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             classes = self.classes
         if inferred:
             warn_inferred(inferred, stacklevel=4)
+            cells = len(classes) * len(records.feature_names) * _most_categories(**features)
+            if cells > MAX_CELLS:
+                raise ValueError(UNFIT)  # here, since `release` would tell the shape
         return {**features, "classes": classes}
 
     def _learn(self, release: Release, classes: np.ndarray) -> Self:
@@ -377,6 +377,17 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             found.append(np.asarray(self.posterior_.predict_proba(padded), float)[: len(some)])
         p = np.concatenate(found)[:, self._class_order]
         return [p / p.sum(axis=1, keepdims=True)]
+
+
+def _most_categories(n_categories: Any, categories: Any) -> int:
+    """The J of what the user stated, 0 if it makes no sense: `release` says what is wrong."""
+    given = n_categories if categories is None else categories
+    try:
+        each = given.values() if isinstance(given, Mapping) else given
+        each = each if isinstance(each, Iterable) else [each]
+        return max(map(int if categories is None else len, each), default=0)
+    except (TypeError, ValueError):
+        return 0
 
 
 def _sorted_labels(labels: tuple[Any, ...]) -> np.ndarray:

@@ -50,17 +50,19 @@ def encode_records(estimator: Any, X: Any, release: Release) -> np.ndarray:
     named = dict(zip(release.feature_names, columns.values(), strict=True))
     codes = release.encode(named)
     # One record may well have a value that training did not; a whole column has been miscoded.
-    for k in np.flatnonzero((codes < 0).all(axis=0)) if len(codes) > 1 else ():
-        name = release.feature_names[k]
-        labels = release.categories[name]
-        if not any(map(_is_present, factorise(named[name], name).values)):
+    for column in release.domain.features if len(codes) > 1 else ():
+        name, labels = column.name, column.categories
+        factor = factorise(named[name], name)
+        occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
+        known = column.codes(factor, other=False) >= 0
+        if known.any() or not any(map(_is_present, occurring)):
             continue
         warnings.warn(
             f"no value of {name!r} is one of its categories "
             f"{', '.join(map(repr, labels[:5]))}{', ...' if len(labels) > 5 else ''}, so the "
-            'feature says nothing about the class (labels match by value and type: 1 is not "1")',
+            'feature is as good as missing (labels match by value and type: 1 is not "1")',
             UserWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
     return codes
 

@@ -19,6 +19,7 @@ def map_in_chunks(f: Callable[[Any], Any], xs: Any, at_once: int) -> Any:
     n_chunks = -(-size // at_once)
     if n_chunks <= 1:
         return jax.vmap(f)(xs)
+    at_once = -(-size // n_chunks)  # as even as can be, so that little is filled up
     which = jnp.minimum(jnp.arange(n_chunks * at_once), size - 1).reshape(n_chunks, at_once)
     found = lax.map(lambda chunk: jax.vmap(f)(jax.tree.map(lambda x: x[chunk], xs)), which)
     return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[:size], found)

@@ -122,6 +122,14 @@ def as_series(posteriors: Any, *, batched: bool = False) -> list[Series]:
                 f"posteriors must be of the same tables: {label!r} has shape "
                 f"{posterior.feature_mean.shape}, an earlier one {shape}"
             )
+    domains = {label: p.domain for label, p in posteriors.items() if p.domain is not None}
+    for label, domain in domains.items():
+        first = next(iter(domains))
+        if domain != domains[first]:
+            raise ValueError(
+                f"posteriors must have the same classes and categories in the same order: those of "
+                f"{label!r} and {first!r} differ"
+            )
     looks = styles((str(label), _known(str(label), p)) for label, p in posteriors.items())
     return [Series(p, look) for p, look in zip(posteriors.values(), looks, strict=True)]
 

@@ -66,18 +66,22 @@ def factorise(column: Any, name: str) -> Factor:
     """A column's distinct values and every record's index into them."""
     if hasattr(column, "dictionary_encode") or hasattr(column, "dictionary"):
         return _arrow_factor(column)
-    if hasattr(column, "cat") and hasattr(column.cat, "codes"):  # a pandas categorical
-        levels, codes = column.cat.categories.tolist(), column.cat.codes.to_numpy()
-        return Factor(levels, codes.astype(np.intp), declared=True)
+    levels = getattr(column, "cat", column)
+    if hasattr(levels, "codes") and hasattr(levels, "categories"):  # a pandas categorical
+        codes = np.asarray(levels.codes, np.intp)
+        return Factor(levels.categories.tolist(), codes, declared=True)
     array = column.to_numpy() if hasattr(column, "to_numpy") else as_array(column)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one column, got an array of shape {array.shape}")
+    if array.dtype.kind in "mM":  # in nanoseconds they would turn into whole numbers
+        array = array.astype(f"{array.dtype.kind}8[us]")
     if array.dtype != object:
         values, index = np.unique(array, return_inverse=True)
         return Factor(values.tolist(), index)
     seen: dict[Any, int] = {}
     index = np.empty(len(array), np.intp)
     for row, value in enumerate(array.tolist()):
+        value = value.item() if isinstance(value, np.generic) else value
         try:
             index[row] = seen.setdefault(value, len(seen))
         except TypeError:  # not hashable, so no label of any domain

@@ -26,6 +26,9 @@ MAX_LABEL = 1000
 
 UNFIT = "the domain that was read from the data does not make a release: give the public one"
 
+_MISSING = ("NoneType", "NAType", "NaTType")
+"""Types whose only value says that there is none."""
+
 Label = str | int | float | bool
 
 
@@ -165,8 +168,8 @@ def encode(column: Column, factor: Factor, *, what: str, unknown: str) -> np.nda
     codes = column.codes(factor, other=unknown == "other")
     if (codes < 0).any():
         raise ValueError(
-            f"{what} {column.name!r} has a value that is missing or not among its {len(column)} "
-            f"public categories. {_remedy(what)}"
+            f"{what} {column.name!r} has a value that is missing or not among its categories. "
+            f"{_remedy(what)}"
         )
     return codes
 
@@ -253,13 +256,14 @@ def infer_column(name: str, factor: Factor) -> Column:
     else:
         occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
     labels = [v for v in occurring if isinstance(v, str) or _is_finite(v)]
-    for kind in {type(v).__name__ for v in occurring} - {"NoneType", "NAType", "NaTType"}:
-        if kind not in ("str", "int", "float", "bool"):
+    for value in occurring:
+        kind = type(value).__name__
+        if not isinstance(value, str | int | float) and kind not in _MISSING:
             raise TypeError(
                 f"the values of {name!r} must be strings, numbers or booleans, got {kind}: "
                 "make them strings (pandas.cut has labels=), or give the public domain"
             )
-    if any(isinstance(v, float) and v % 1 for v in labels):
+    if not factor.declared and any(isinstance(v, float) and v % 1 for v in labels):
         raise ValueError(
             f"{name!r} has numbers that are not whole, which looks continuous: divide it at "
             "public edges into categories (pandas.cut with labels=), or give the public domain"

@@ -12,7 +12,7 @@ from jaxprivnb.study.spec import Cell, Spec
 
 _LINE_SECONDS = 5.0
 _ROWS_SHOWN = 12
-_RECENT_CHUNKS = 10
+_RECENT_CHUNKS, _RECENT_SECONDS = 10, 30.0
 
 
 class Display:
@@ -29,13 +29,17 @@ class Display:
         self.resumed = self.cell_done.total()
         self.total = len(spec.cells) * spec.replicates.total
         self.started = time.monotonic()
-        self.recent = deque([(self.started, self.done)], maxlen=_RECENT_CHUNKS + 1)
+        self.recent = deque([(self.started, self.done)])
 
     def finished(self, piece: Chunk, failures: int) -> None:
         """A chunk is stored."""
         self.cell_done[piece.cell] += piece.size
         self.failures += failures
-        self.recent.append((time.monotonic(), self.done))
+        now = time.monotonic()
+        self.recent.append((now, self.done))
+        # At least so many chunks, and so long: many workers finish theirs in bursts.
+        while len(self.recent) > _RECENT_CHUNKS + 1 and now - self.recent[1][0] >= _RECENT_SECONDS:
+            self.recent.popleft()
 
     def stop(self) -> None:
         """The run ended, one way or another."""
