@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxprivnb import validate
 from jaxprivnb.exact import lost as lost_mass
 from jaxprivnb.exact import window
-from jaxprivnb.exact.moments import Moments, moments, upward
+from jaxprivnb.exact.moments import Moments, upward_and_moments
 from jaxprivnb.exact.posterior import ExactPosterior
 from jaxprivnb.exact.window import Layout
 from jaxprivnb.posterior import named_after
@@ -73,9 +73,8 @@ def fit_window(
     good = tables.is_valid() & prior.is_valid(tables.real)
     tables, prior = _benign(good, tables, prior)
     place = window.place(tables, layout)
-    up = upward(tables, prior, place, layout)
+    up, found = upward_and_moments(tables, prior, place, layout)
     lost = lost_mass.bound(up, tables, prior, place, layout)
-    found = moments(up, tables, prior, place, layout)
     finite = jnp.isfinite(up.log_evidence)
     for leaf in found:
         finite &= jnp.all(jnp.isfinite(leaf))
@@ -163,7 +162,10 @@ def _seen_through_vmap(tables: NoisyTables) -> NoisyTables | None:
 
 
 def _benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTables, Prior]:
-    """The same data if `good`, else an empty dataset, so that no NaN travels through the fit."""
+    """The same data if `good`, else an empty dataset, so that no NaN travels through the fit.
+
+    The prior stays what it is beside bad tables: shared by a batch, it is then worked on once.
+    """
     pick = lambda x, safe: jnp.where(good, x, jnp.asarray(safe, x.dtype))  # noqa: E731
     counts = pick(jnp.where(tables.real, tables.counts, 0), 0)
     noise = jax.tree.map(lambda s: pick(s, 1), tables.noise)
@@ -171,8 +173,9 @@ def _benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTa
     clean = jax.tree.unflatten(jax.tree.structure(tables), jax.tree.leaves(tables))
     for name, value in values:
         object.__setattr__(clean, name, value)
-    safe_feature = jnp.where(tables.real, prior.feature, 1)
-    safe_prior = jax.tree.unflatten(
-        jax.tree.structure(prior), [pick(prior.class_, 1), pick(safe_feature, 1)]
-    )
-    return clean, safe_prior
+    prior_good = prior.is_valid(tables.real)
+    safe = [
+        jnp.where(prior_good, prior.class_, 1),
+        jnp.where(prior_good & tables.real, prior.feature, 1),
+    ]
+    return clean, jax.tree.unflatten(jax.tree.structure(prior), safe)

@@ -1,10 +1,13 @@
 """Posterior marginals and moments, as derivatives of log P(m)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jaxprivnb.exact.convolve import align, slide, truncated
 from jaxprivnb.exact.evidence import (
     Blocks,
     blocks,
@@ -13,7 +16,9 @@ from jaxprivnb.exact.evidence import (
     log_class_messages,
     log_total,
     log_weights,
+    normalise,
 )
+from jaxprivnb.exact.outside import reversed_last
 from jaxprivnb.exact.weights import log_rising
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
@@ -51,9 +56,53 @@ class Moments(NamedTuple):
 
 def upward(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> Pass:
     """All messages, the evidence, and P(n_i = n | m) = d log P / d log h_i(n)."""
-    N = tables.n_records
     log_w = log_weights(tables, prior, place, layout)
-    found = blocks(log_w, place, layout)
+    return _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
+
+
+def upward_and_moments(
+    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+) -> tuple[Pass, Moments]:
+    """`upward`, and from its messages, without computing them again, `moments`."""
+    log_w = log_weights(tables, prior, place, layout)
+    if log_w.shape[-2] == 2 and not layout.log_space:
+        up = _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
+        pull: Callable[[jax.Array], jax.Array] = partial(_pull_to_first, up, place, layout)
+    else:
+        found, reverse = jax.vjp(lambda x: blocks(x, place, layout), log_w)
+        up = _to_the_root(log_w, found, tables, prior, place, layout)
+        pull = lambda q: reverse(Blocks(q, jnp.zeros_like(found.log_floor)))[0]  # noqa: E731
+    return up, moments(up, pull, tables, prior, place, layout)
+
+
+def _pull_to_first(up: Pass, place: Placement, layout: Layout, q: jax.Array) -> jax.Array:
+    """The reverse pass to the first of two cells: sum_n q(n) w_1(l) w_2(n - l) / c(n).
+
+    Of two cells the second mirrors the first, so that one convolution does for both.
+    """
+    x, scale, _ = normalise(up.log_w, layout)
+    log_c = up.blocks.log_value - scale.sum(-1, keepdims=True)
+    reached = jnp.isfinite(log_c)
+    share = jnp.where(reached, q * jnp.exp(-jnp.where(reached, log_c, 0)), 0)
+    first, second = x[..., 0, :], x[..., 1, :]
+    if layout.whole:
+        found = truncated(reversed_last(share), second)
+    else:
+        S = first.shape[-1]
+        shift = place.class_[:, None] - place.cell.sum(-1, dtype=jnp.int32)
+        found = slide(reversed_last(share), align(second, shift - (S - 1), layout.class_ + S - 1))
+    return (first * reversed_last(found))[..., None, :]
+
+
+def _to_the_root(
+    log_w: jax.Array,
+    found: Blocks,
+    tables: NoisyTables,
+    prior: Prior,
+    place: Placement,
+    layout: Layout,
+) -> Pass:
+    N = tables.n_records
     log_h = log_class_messages(found.log_value, prior, tables.real, place, layout, N)
     total, pmf = jax.value_and_grad(log_total)(log_h, place, layout, N)
     evidence = total - log_rising(N, prior.class_.sum())
@@ -61,19 +110,39 @@ def upward(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) 
 
 
 def moments(
-    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+    up: Pass,
+    pull: Callable[[jax.Array], jax.Array],
+    tables: NoisyTables,
+    prior: Prior,
+    place: Placement,
+    layout: Layout,
 ) -> Moments:
-    """Means and sds; two reverse passes through the blocks, taken together."""
+    """Means and sds: two reverse passes through the blocks.
+
+    Args:
+        up: the messages.
+        pull: the blocks' reverse pass, from `[I, K, class window]` to `[I, K, J, cell window]`, or
+            to the first cell of two.
+        tables: one dataset.
+        prior: its prior.
+        place: where the windows are.
+        layout: how long they are.
+    """
     dtype, real = tables.counts.dtype, tables.real
     a = jnp.where(real, prior.feature, 0)
     n_A = class_counts(place, layout, dtype)[:, None] + a.sum(-1)[..., None]  # [I, K, window]
     pmf = up.class_count_pmf[:, None]
-    weighted = downward(up, place, layout, jnp.stack([pmf / n_A, pmf / (n_A * (n_A + 1))]))
-    l_a = cell_counts(place, layout, dtype) + a[..., None]
-    mean = jnp.where(real, (weighted[0] * l_a).sum(-1), 0)
-    square = jnp.where(real, (weighted[1] * l_a * (l_a + 1)).sum(-1), 0)
+    weighted = pull(pmf / n_A), pull(pmf / (n_A * (n_A + 1)))
+    J, needed = real.shape[-1], weighted[0].shape[-2]
+    l = cell_counts(place, layout, dtype)
+    l_a = (l if layout.whole else l[..., :needed, :]) + a[..., :needed, None]
+    mean = jnp.where(real[..., :needed], (weighted[0] * l_a).sum(-1), 0)
+    square = jnp.where(real[..., :needed], (weighted[1] * l_a * (l_a + 1)).sum(-1), 0)
+    variance = jnp.maximum(square - jnp.square(mean), 0)
+    if needed < J:
+        mean = jnp.where(real, jnp.concatenate([mean, 1 - mean], axis=-1), 0)
     alone = real.sum(-1, keepdims=True) == 1  # certain, which a difference of squares is not
-    feature_sd = jnp.sqrt(jnp.where(alone, 0, jnp.maximum(square - jnp.square(mean), 0)))
+    feature_sd = jnp.sqrt(jnp.where(real & ~alone, variance, 0))
 
     total = tables.n_records + prior.class_.sum()
     p = (class_counts(place, layout, dtype) + prior.class_[:, None]) / total

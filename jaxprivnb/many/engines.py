@@ -67,6 +67,8 @@ class Exact:
 
     layout: window.Layout
     tolerance: float
+    shared_prior: bool = False
+    """Whether all datasets have the same prior, whose weights are then computed once a block."""
 
     def run(
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
@@ -75,7 +77,11 @@ class Exact:
         fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
         numbers = tables.counts[0].size * self.layout.cell
         block = max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
-        return by_blocks(fit, tables, prior, block=block, length=length), _all_useful(length)
+        work = _all_useful(length)
+        if self.shared_prior:
+            one = jax.tree.map(lambda x: x[0], prior)
+            return by_blocks(lambda t: fit(t, one), tables, block=block, length=length), work
+        return by_blocks(fit, tables, prior, block=block, length=length), work
 
 
 class _Item(NamedTuple):

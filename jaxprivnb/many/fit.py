@@ -1,6 +1,7 @@
 """`fit_many`: one call for a leading axis of any length."""
 
 import contextlib
+import dataclasses
 import inspect
 import os
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
-from jaxprivnb.many.engines import ENGINES, Engine, Work
+from jaxprivnb.many.engines import ENGINES, Engine, Exact, Work
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.tables import NoisyTables, Prior, check_type
@@ -71,6 +72,9 @@ def fit_many(
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
     total = int(np.prod(batch))
     priors = _batch_prior(prior, tables, batch, total)
+    if isinstance(engine, Exact):
+        shared = prior is None or prior.class_.ndim == prior.feature.ndim - 2 == 1
+        engine = dataclasses.replace(engine, shared_prior=shared)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
     threads = _workers(chosen, workers)
