@@ -315,10 +315,10 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         else:
             classes = self.classes
         if inferred:
-            warn_inferred(inferred, stacklevel=4)
             cells = len(classes) * len(records.feature_names) * _most_categories(**features)
             if cells > MAX_CELLS:
                 raise ValueError(UNFIT)  # here, since `release` would tell the shape
+            warn_inferred(inferred, stacklevel=4)
         return {**features, "classes": classes}
 
     def _learn(self, release: Release, classes: np.ndarray) -> Self:
