@@ -278,6 +278,9 @@ def test_the_page_says_where_a_peer_wins():
     assert "private-pgm, l1 loss" in page
     assert "one fit alone at N=200 eps=0.1 (0.05 against 0.1 ms)" in page
     assert "**no**" in page
+    short = page[page.index("## In short") : page.index("## What was asked")]
+    assert "private-pgm, l1 loss" in short
+    assert "| 0.05, " in short
 
 
 # Adapters.

@@ -180,6 +180,8 @@ def coverage_off(cells, key) -> tuple[int, int] | None:
 def markdown(content) -> str:
     """The whole of peers.md."""
     parts = ["# Against the field", "", intro(content), ""]
+    if "paper" in content["designs"]:
+        parts += ["## In short", "", short_table(content["designs"]["paper"])]
     if content["targets"]:
         parts += ["## What was asked, on the paper's grid", "", targets_table(content["targets"])]
     for name, design in content["designs"].items():
@@ -207,6 +209,27 @@ def intro(content) -> str:
         "in their class, both from the method's means, none of them taken below "
         f"{measures.FLOOR:g}. Milliseconds are warm; compilation is apart."
     )
+
+
+def short_table(design) -> str:
+    """The paper's grid in one table, timed on the middle one of its timed cells."""
+    times = list(design["methods"][OURS]["times"])
+    cell = times[len(times) // 2]
+    lines = [
+        "| paper's grid | squared error of P(X\\|Y), P(Y): times exact's | coverage of 95% "
+        "intervals | ms a fit: alone, in a batch |",
+        "|---|---|---|---|",
+    ]
+    for peer in PEERS:
+        m = design["methods"].get(peer.name)
+        if m is None:
+            continue
+        o, ours, t = m["overall"], m["ours_on_the_same"], m["times"][cell]
+        error = ", ".join(f"{o[k][0] / ours[k]:.2f}" for k in ("se_feature", "se_class"))
+        cover = f"{o['coverage_feature'][0]:.2f}" if "coverage_feature" in o else "none"
+        batch = ms(t["batch"]) if t["batch_size"] > 1 else "-"
+        lines.append(f"| {LABELS[peer.name]} | {error} | {cover} | {ms(t['alone'])}, {batch} |")
+    return "\n".join([*lines, "", f"Timed at {cell.split(' ', 1)[1]}."]) + "\n"
 
 
 def targets_table(rows) -> str:
