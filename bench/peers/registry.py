@@ -41,7 +41,7 @@ PEERS = (
     Peer("private-pgm l2", "pgm", "private-pgm", "#E69F00", "P"),
     Peer(
         "NumPyro NUTS", "relaxed", "numpyro", "#56B4E9", "X",
-        {"paper": (300, 10, 36), "ju": (150, 20, 40), "large": (240, 2, 1)}, (500, 1000),
+        {"paper": (300, 10, 36), "ju": (150, 20, 10), "large": (240, 2, 1)}, (500, 1000),
     ),
     Peer(
         "NumPyro SVI", "relaxed", "numpyro", "#8C6BB1", "<",

@@ -76,6 +76,8 @@ def measure(peer: Peer, design, releases, timed, share: float, options):
             digest.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
     name = f"{peer.name}-{design.name}-{digest.hexdigest()[:16]}".replace(" ", "_")
     out = folder / "answers" / f"{name}.npz"
+    if options.stored and not out.exists():
+        return None
     if options.fresh or not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         job = out.with_suffix(".job.npz")
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="PEER", help="peers to run; ours always does")
     parser.add_argument("--designs", nargs="+", choices=designs.DESIGNS, default=[*designs.DESIGNS])
     parser.add_argument("--fresh", action="store_true", help="forget stored answers")
+    parser.add_argument("--stored", action="store_true", help="only report what was run before")
     parser.add_argument(
         "--patience", type=float, default=1.0, help="times the limit after which a step is given up"
     )
