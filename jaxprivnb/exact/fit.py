@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxprivnb import validate
+from jaxprivnb.exact import flat as closed_form
 from jaxprivnb.exact import lost as lost_mass
 from jaxprivnb.exact import window
 from jaxprivnb.exact.moments import Moments, upward_and_moments
@@ -41,14 +42,15 @@ def fit_exact(
             says so with `Status.LOST_MASS`.
     """
     check_type(tables).check("fit_exact")
-    prior = resolve_prior(prior, tables.counts, tables.mask)
+    given, prior = prior, resolve_prior(prior, tables.counts, tables.mask)
+    flat = is_flat(given, tables)
     tolerance = resolve_tolerance(tolerance, tables.counts.dtype)
     if max_records is not None:
         max_records = validate.whole_number("max_records", max_records)
     if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
-        return named_after(_fit_widening(tables, prior, tolerance, max_records), tables)
+        return named_after(_fit_widening(tables, prior, tolerance, max_records, flat), tables)
     layout = _layout_when_traced(tables, max_records)
-    return fit_window(tables, prior, layout, tolerance)
+    return fit_window(tables, prior, layout, tolerance, flat)
 
 
 def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
@@ -58,9 +60,19 @@ def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
     return validate.real_number("tolerance", tolerance, above=0, below=1)
 
 
-@partial(jax.jit, static_argnames=("layout", "tolerance"))
+def is_flat(prior: Prior | None, tables: NoisyTables) -> bool:
+    """Whether the blocks have a closed form, as far as that can be known while tracing."""
+    if not closed_form.applies(tables.noise, tables.counts.shape[-1]):
+        return False
+    if prior is None:
+        return True
+    a = prior.feature
+    return validate.is_concrete(a) and bool(jnp.all((a == 1) | (a == 0)))  # 0 in masked cells only
+
+
+@partial(jax.jit, static_argnames=("layout", "tolerance", "flat"))
 def fit_window(
-    tables: NoisyTables, prior: Prior, layout: Layout, tolerance: float
+    tables: NoisyTables, prior: Prior, layout: Layout, tolerance: float, flat: bool = False
 ) -> "ExactPosterior":
     """The posterior of one dataset on windows of the given lengths; pure, for `jax.vmap`.
 
@@ -69,11 +81,12 @@ def fit_window(
         prior: concentrations of the same shapes and dtype; see `resolve_prior`.
         layout: from `window.plan`, for the dataset or for a whole batch.
         tolerance: above this `lost_mass` the status is `LOST_MASS`.
+        flat: from `is_flat`.
     """
     good = tables.is_valid() & prior.is_valid(tables.real)
     tables, prior = _benign(good, tables, prior)
     place = window.place(tables, layout)
-    up, found = upward_and_moments(tables, prior, place, layout)
+    up, found = upward_and_moments(tables, prior, place, layout, flat=flat)
     lost = lost_mass.bound(up, tables, prior, place, layout)
     finite = jnp.isfinite(up.log_evidence)
     for leaf in found:
@@ -101,14 +114,14 @@ def fit_window(
 
 
 def _fit_widening(
-    tables: NoisyTables, prior: Prior, tolerance: float, max_records: int | None
+    tables: NoisyTables, prior: Prior, tolerance: float, max_records: int | None, flat: bool
 ) -> "ExactPosterior":
     """Fit, and widen the windows while they lose too much."""
     layout = window.plan(tables)
     if max_records is not None:
         layout = window.whole(max(max_records, int(tables.n_records)))
     for _ in range(MAX_WIDENINGS):
-        fitted = fit_window(tables, prior, layout, tolerance)
+        fitted = fit_window(tables, prior, layout, tolerance, flat)
         if int(fitted.status) not in (Status.LOST_MASS, Status.NON_FINITE):
             break
         wider = window.widen(

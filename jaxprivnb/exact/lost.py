@@ -57,6 +57,9 @@ def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout:
     """The mass left out by this pass; see the module."""
     N, real = tables.n_records, tables.real
     log_eta, beyond = up.blocks.log_floor, None
+    if log_eta is None:  # closed forms on the whole range
+        share = jnp.where(layout.class_ > N, 0, 1).astype(up.log_total.dtype)
+        return Lost(share, share)
     if not layout.whole:
         theta = _tilts(tables, layout)  # [Q, K], the first is 0
         tails = _tails(up, tables, prior, place, layout, theta)

@@ -18,6 +18,7 @@ from jaxprivnb.exact.evidence import (
     log_weights,
     normalise,
 )
+from jaxprivnb.exact.flat import FlatBlocks, flat_blocks
 from jaxprivnb.exact.outside import reversed_last
 from jaxprivnb.exact.weights import log_rising
 from jaxprivnb.exact.window import Layout, Placement
@@ -60,19 +61,62 @@ def upward(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) 
     return _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
 
 
+Expect = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""(q, r) -> (sum_n q(n) E[l + a | n], sum_n r(n) E[(l + a)(l + a + 1) | n]), from `[I, K, class
+window]` to `[I, K, J]`, or to `[I, K, 1]` for the first cell of two."""
+
+
 def upward_and_moments(
-    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout, *, flat: bool = False
 ) -> tuple[Pass, Moments]:
-    """`upward`, and from its messages, without computing them again, `moments`."""
+    """`upward`, and from its messages, without computing them again, `moments`.
+
+    Args:
+        tables: one dataset.
+        prior: its prior.
+        place: where the windows are.
+        layout: how long they are.
+        flat: the prior of every feature is known to be flat, and `flat.applies`.
+    """
     log_w = log_weights(tables, prior, place, layout)
+    if flat and layout.whole:
+        closed = flat_blocks(tables, layout.class_)
+        up = _to_the_root(log_w, closed.blocks, tables, prior, place, layout)
+        return up, moments(up, partial(_flat_expect, closed), tables, prior, place, layout)
     if log_w.shape[-2] == 2 and not layout.log_space:
         up = _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
         pull: Callable[[jax.Array], jax.Array] = partial(_pull_to_first, up, place, layout)
     else:
         found, reverse = jax.vjp(lambda x: blocks(x, place, layout), log_w)
         up = _to_the_root(log_w, found, tables, prior, place, layout)
-        pull = lambda q: reverse(Blocks(q, jnp.zeros_like(found.log_floor)))[0]  # noqa: E731
-    return up, moments(up, pull, tables, prior, place, layout)
+        floor = jax.tree.map(jnp.zeros_like, found.log_floor)
+        pull = lambda q: reverse(Blocks(q, floor))[0]  # noqa: E731
+    expect = partial(_pulled_expect, pull, tables, prior, place, layout)
+    return up, moments(up, expect, tables, prior, place, layout)
+
+
+def _flat_expect(closed: FlatBlocks, q: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`Expect` of the first cell from conditional moments; a = 1."""
+    mean = (q * (closed.mean + 1)).sum(-1, keepdims=True)
+    return mean, (r * (closed.square + 3 * closed.mean + 2)).sum(-1, keepdims=True)
+
+
+def _pulled_expect(
+    pull: Callable[[jax.Array], jax.Array],
+    tables: NoisyTables,
+    prior: Prior,
+    place: Placement,
+    layout: Layout,
+    q: jax.Array,
+    r: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """`Expect` by reverse passes through the blocks, to `[I, K, J or 1, cell window]`."""
+    weighted = pull(q), pull(r)
+    needed = weighted[0].shape[-2]
+    a = jnp.where(tables.real, prior.feature, 0)[..., :needed, None]
+    l = cell_counts(place, layout, tables.counts.dtype)
+    l_a = (l if layout.whole else l[..., :needed, :]) + a
+    return (weighted[0] * l_a).sum(-1), (weighted[1] * l_a * (l_a + 1)).sum(-1)
 
 
 def _pull_to_first(up: Pass, place: Placement, layout: Layout, q: jax.Array) -> jax.Array:
@@ -111,18 +155,17 @@ def _to_the_root(
 
 def moments(
     up: Pass,
-    pull: Callable[[jax.Array], jax.Array],
+    expect: Expect,
     tables: NoisyTables,
     prior: Prior,
     place: Placement,
     layout: Layout,
 ) -> Moments:
-    """Means and sds: two reverse passes through the blocks.
+    """Means and sds, from the blocks' conditional expectations.
 
     Args:
         up: the messages.
-        pull: the blocks' reverse pass, from `[I, K, class window]` to `[I, K, J, cell window]`, or
-            to the first cell of two.
+        expect: of the blocks' counts; see `Expect`.
         tables: one dataset.
         prior: its prior.
         place: where the windows are.
@@ -132,12 +175,10 @@ def moments(
     a = jnp.where(real, prior.feature, 0)
     n_A = class_counts(place, layout, dtype)[:, None] + a.sum(-1)[..., None]  # [I, K, window]
     pmf = up.class_count_pmf[:, None]
-    weighted = pull(pmf / n_A), pull(pmf / (n_A * (n_A + 1)))
-    J, needed = real.shape[-1], weighted[0].shape[-2]
-    l = cell_counts(place, layout, dtype)
-    l_a = (l if layout.whole else l[..., :needed, :]) + a[..., :needed, None]
-    mean = jnp.where(real[..., :needed], (weighted[0] * l_a).sum(-1), 0)
-    square = jnp.where(real[..., :needed], (weighted[1] * l_a * (l_a + 1)).sum(-1), 0)
+    mean, square = expect(pmf / n_A, pmf / (n_A * (n_A + 1)))
+    J, needed = real.shape[-1], mean.shape[-1]
+    mean = jnp.where(real[..., :needed], mean, 0)
+    square = jnp.where(real[..., :needed], square, 0)
     variance = jnp.maximum(square - jnp.square(mean), 0)
     if needed < J:
         mean = jnp.where(real, jnp.concatenate([mean, 1 - mean], axis=-1), 0)

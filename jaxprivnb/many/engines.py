@@ -25,7 +25,7 @@ from jaxprivnb.variational.ascent import Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.starts import NAMES, Theta, check_start, start_points
 
-EXACT_NUMBERS = 2**17
+EXACT_NUMBERS = 2**16
 """Window entries of all cells that exact fits hold at a time; a power of two. Large windows are
 fitted fewer at a time, and how many depends on the windows alone, never on the batch. Few, so
 that they stay in a core's cache (bench/exact_throughput.py)."""
@@ -69,12 +69,16 @@ class Exact:
     tolerance: float
     shared_prior: bool = False
     """Whether all datasets have the same prior, whose weights are then computed once a block."""
+    flat: bool = False
+    """Whether every prior is flat and the blocks have a closed form."""
 
     def run(
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
-        fit = lambda t, p: exact_fit.fit_window(t, p, self.layout, self.tolerance)  # noqa: E731
+        fit = lambda t, p: exact_fit.fit_window(  # noqa: E731
+            t, p, self.layout, self.tolerance, self.flat
+        )
         numbers = tables.counts[0].size * self.layout.cell
         block = max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
         work = _all_useful(length)

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
+from jaxprivnb.exact.fit import is_flat
 from jaxprivnb.many.engines import ENGINES, Engine, Exact, Work
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
@@ -74,7 +75,9 @@ def fit_many(
     priors = _batch_prior(prior, tables, batch, total)
     if isinstance(engine, Exact):
         shared = prior is None or prior.class_.ndim == prior.feature.ndim - 2 == 1
-        engine = dataclasses.replace(engine, shared_prior=shared)
+        # Priors of their own would let one dataset's decide about its neighbours' last bits.
+        closed = shared and is_flat(prior, tables)
+        engine = dataclasses.replace(engine, shared_prior=shared, flat=closed)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
     threads = _workers(chosen, workers)
