@@ -55,6 +55,11 @@ def fit_bayes(counts: Any, prior: Prior | None = None, mask: Any = None) -> Diri
 
     For simulations and comparisons. It reads true counts, so it promises no privacy.
     """
+    if isinstance(counts, NoisyTables):
+        raise TypeError(
+            "counts must be true counts [I, K, J], got NoisyTables: fit_exact, fit_vb and "
+            "fit_naive take those"
+        )
     counts = validate.as_float_array("counts", counts)
     validate.single_dataset("fit_bayes", counts)
     mask = validate.counts_and_mask(counts, mask)

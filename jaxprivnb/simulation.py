@@ -53,6 +53,9 @@ class Simulation(NamedTuple):
     tables: NoisyTables
     """m = n + noise."""
 
+    def __repr__(self) -> str:
+        return f"Simulation(class_probs, feature_probs, counts, tables={self.tables!r})"
+
 
 class Replicate(NamedTuple):
     """The indices that name replicates: whole numbers >= 0, arrays of one common shape."""

@@ -9,10 +9,14 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import pytree_dataclass
 from jaxprivnb.noise import Noise
+
+_DOUBTFUL = 20.0
+"""Noise sds of a table's total that are no chance."""
 
 
 @pytree_dataclass
@@ -93,8 +97,26 @@ class NoisyTables:
         shape = "x".join(map(str, self.batch_shape)) + " datasets of " if self.batch_shape else ""
         return (
             f"NoisyTables({shape}{self.n_classes} classes x {self.n_features} features x "
-            f"{self.counts.shape[-1]} categories, N={_brief(self.n_records)}, {self.noise!r})"
+            f"{self.counts.shape[-1]} categories, N={_brief(self.n_records)}, {self.noise!r}"
+            f"{self.doubt()})"
         )
+
+    def doubt(self) -> str:
+        """Words on totals that noise cannot explain, which a wrong N gives; else nothing.
+
+        A table's total is N plus the noise of its cells. Of one dataset whose numbers are known.
+        """
+        unit = {"laplace": 2**0.5, "gaussian": 1.0}.get(getattr(self.noise, "kernel", ""))
+        leaves = jax.tree.leaves(self)
+        if unit is None or self.batch_shape or not all(map(validate.is_concrete, leaves)):
+            return ""
+        real = np.asarray(self.real)
+        total = np.where(real, self.counts, 0).sum((0, 2))  # [K]
+        sd = unit * np.asarray(self.noise.value) * np.sqrt(real.sum(-1) * self.n_classes)
+        furthest = float(np.max(np.abs(total - np.asarray(self.n_records)) / sd))
+        if not furthest > _DOUBTFUL:
+            return ""
+        return f", totals up to {furthest:.0f} noise sds from N: is N right?"
 
     def _repr_html_(self) -> str:
         from jaxprivnb.report.html import tables_html
@@ -150,10 +172,18 @@ def resolve_prior(prior: Prior | None, counts: jax.Array, mask: jax.Array | None
     if prior is None:
         return Prior(jnp.ones_like(counts[:, 0, 0]), jnp.ones_like(counts))
     if not isinstance(prior, Prior):
-        raise TypeError(f"prior must be a jaxprivnb.Prior or None, got {prior!r}")
+        raise not_a_prior(prior)
     validate.concentration("prior.class_", prior.class_, counts.shape[:1])
     validate.concentration("prior.feature", prior.feature, counts.shape, mask)
     return jax.tree.map(lambda a: a.astype(counts.dtype), prior)
+
+
+def not_a_prior(prior: Any) -> TypeError:
+    """The error that says how to make a prior of what was given."""
+    return TypeError(
+        f"prior must be a jaxprivnb.Prior or None, got {prior!r}; one concentration for all is "
+        "jaxprivnb.Prior.symmetric(tables, concentration)"
+    )
 
 
 def check_type(tables: Any) -> NoisyTables:
@@ -165,6 +195,8 @@ def check_type(tables: Any) -> NoisyTables:
     hint = "records become one with jaxprivnb.release"
     if hasattr(tables, "release_"):
         hint = "a fitted estimator has one in its release_"
+    elif isinstance(getattr(tables, "tables", None), NoisyTables):
+        hint = f"a {type(tables).__name__} has one in its tables"
     raise TypeError(
         f"tables must be a jaxprivnb.NoisyTables or a Release, got {type(tables).__name__}; {hint}"
     )

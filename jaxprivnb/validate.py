@@ -278,7 +278,8 @@ def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
         raise TypeError(f"x must be an array of integer categories: {error}") from None
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(
-            f"x must hold integer categories (-1 for missing), got {_describe(x, array)}"
+            f"x must hold integer categories (-1 for missing), got {_describe(x, array)}; a "
+            "release turns records with labels into them: release.encode(records)"
         )
     if array.ndim < 1 or array.shape[-1] != n_features:
         raise ValueError(

@@ -180,7 +180,8 @@ def test_the_papers_grid_compiles_each_kernel_once(method):
         (lambda t: pnb.fit_many(t, n_starts=2), TypeError, "need a key"),
         (lambda t: pnb.fit_many(t, start=(1, 2)), TypeError, "start must be one of"),
         (lambda t: pnb.fit_many(t, workers=0), ValueError, "workers must be at least 1"),
-        (lambda t: pnb.fit_many(t, prior=3), TypeError, "prior must be"),
+        (lambda t: pnb.fit_many(t, prio=3), ValueError, "did you mean 'prior'"),
+        (lambda t: pnb.fit_many(t, prior=3), TypeError, "Prior.symmetric"),
     ],
 )
 def test_bad_arguments_are_named(call, error, message):

@@ -32,6 +32,14 @@ def test_cells_numbers_and_names():
     assert ax.figure.axes[1].get_ylabel() == "noisy count"
 
 
+def test_the_caption_fits_a_small_figure():
+    small = pnb.NoisyTables(COUNTS[..., :1, :2], 60, pnb.Laplace(20.0))
+    figure = plot_tables(small).figure
+    figure.draw_without_rendering()
+    words = figure.axes[0].xaxis.label.get_window_extent()
+    assert 0 <= words.x0 < words.x1 <= figure.bbox.x1
+
+
 def test_chosen_features_without_names_or_numbers():
     tables = pnb.NoisyTables(COUNTS, 60, pnb.Geometric([20.0, 5.0]), mask=MASK)
     ax = plot_tables(tables, features=["x1"], annotate=False, ax=new_axes())

@@ -33,6 +33,33 @@ def test_one_dataset():
     assert bool(tables.is_valid())
 
 
+def test_totals_that_noise_cannot_explain_are_doubted():
+    right = pnb.NoisyTables(COUNTS, 22, pnb.Laplace(3.0))  # totals 14, 22 and 30
+    assert right.doubt() == ""
+    for noise in (pnb.Laplace(0.07), pnb.Geometric([9.0, 9.0, 0.07]), pnb.Gaussian(0.1)):
+        wrong = pnb.NoisyTables(COUNTS, 22, noise)
+        assert "noise sds from N" in wrong.doubt()
+        assert wrong.doubt() in repr(wrong)
+    # 8 records off, four cells of sd sqrt(2) 0.07: 40 sds.
+    assert "up to 40 noise" in pnb.NoisyTables(COUNTS, 22, pnb.Laplace(0.0707)).doubt()
+    masked = np.array([[True, True], [True, True], [True, False]])
+    fit = pnb.fit_exact(pnb.NoisyTables(COUNTS, 22, pnb.Laplace(0.07), masked))
+    assert "is N right?" in repr(fit)
+    assert "is N right?" in fit.summary().heading()
+    batch = pnb.NoisyTables(np.stack([COUNTS] * 2), 22, pnb.Laplace(0.07))
+    assert batch.doubt() == ""
+
+
+def test_what_is_no_release_is_told_where_one_is():
+    simulation = pnb.simulate(jax.random.key(0), n_records=9, noise=pnb.Laplace(1.0))
+    with pytest.raises(TypeError, match="a Simulation has one in its tables"):
+        pnb.fit_naive(simulation)
+    with pytest.raises(TypeError, match="fit_naive take those"):
+        pnb.fit_bayes(simulation.tables)
+    assert "NoisyTables(2 classes" in repr(simulation)
+    assert "Array" not in repr(simulation)
+
+
 def test_a_batch_carries_its_axes_on_every_array():
     counts = np.stack([COUNTS] * 4).reshape(2, 2, 2, 3, 2)
     mask = np.array([[True, True], [True, False], [True, True]])

@@ -21,7 +21,7 @@ from jaxprivnb.exact.fit import is_flat
 from jaxprivnb.many.engines import ENGINES, Engine, Exact, Work
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
-from jaxprivnb.tables import NoisyTables, Prior, check_type
+from jaxprivnb.tables import NoisyTables, Prior, check_type, not_a_prior
 
 LANES = BLOCK
 """Datasets in work at a time in each worker: fewer lanes leave fewer idle at the end."""
@@ -68,7 +68,7 @@ def fit_many(
         raise ValueError(f"lanes must be a multiple of {BLOCK}, got {lanes}")
     known = _known_options(method)
     for name in options:
-        validate.choice(f"option of method {method!r}", name, known)
+        validate.choice(f"an option of fit_many with method {method!r}", name, known)
     engine = ENGINES[method](tables, **options)  # type: ignore[operator]
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
     total = int(np.prod(batch))
@@ -226,7 +226,7 @@ def _batch_prior(
         leaves = [np.ones(s, counts.dtype) for s in shapes]
     else:
         if not isinstance(prior, Prior):
-            raise TypeError(f"prior must be a jaxprivnb.Prior or None, got {prior!r}")
+            raise not_a_prior(prior)
         leaves = [np.asarray(prior.class_), np.asarray(prior.feature)]
     out = []
     for name, leaf, shape in zip(("class_", "feature"), leaves, shapes, strict=True):
@@ -250,7 +250,10 @@ def _batch_prior(
 
 
 def _known_options(method: str) -> list[str]:
-    return [n for n in inspect.signature(ENGINES[method]).parameters if n != "tables"]  # type: ignore[arg-type]
+    """Keyword arguments that are of use: fit_many's own, then the method's."""
+    own = inspect.signature(fit_many).parameters.values()
+    theirs = inspect.signature(ENGINES[method]).parameters  # type: ignore[arg-type]
+    return [p.name for p in own if p.kind is p.KEYWORD_ONLY] + [n for n in theirs if n != "tables"]
 
 
 @contextlib.contextmanager

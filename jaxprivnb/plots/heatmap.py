@@ -62,7 +62,9 @@ def plot_tables(
     high = float(np.abs(cells).max()) or 1.0
     rotate = max(map(len, labels)) > 4
     longest = max(map(len, classes))
+    caption = _noise(tables, chosen)
     width = min(2 * PAGE, max(0.36 * cells.shape[1], 1.6) + 1.5 + 0.06 * longest)
+    width = max(width, 0.06 * len(caption) + 1.2)  # centred on the cells, left of the colour bar
     height = 0.24 * I + 1.1 + (0.05 * max(map(len, labels)) if rotate else 0)
 
     with canvas(ax, height, width) as ax:
@@ -87,7 +89,7 @@ def plot_tables(
         ax.set_yticks(np.arange(I), classes)
         ax.tick_params(length=0)
         ax.set_ylabel(shown(names.domain.class_.name))
-        ax.set_xlabel(f"category\n{_noise(tables, chosen)}")
+        ax.set_xlabel(f"category\n{caption}")
         ax.figure.colorbar(image, ax=ax, label="noisy count", pad=0.02)
     return ax
 

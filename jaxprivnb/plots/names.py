@@ -112,9 +112,10 @@ def as_series(posteriors: Any, *, batched: bool = False) -> list[Series]:
             )
         if bool(posterior.batch_shape) != batched:
             wanted = "a leading axis, as from fit_many" if batched else "one dataset"
+            hint = "" if batched else "; take one with posterior.replicate(0)"
             raise ValueError(
                 f"posteriors[{label!r}] must have {wanted}; its leading axes are "
-                f"{posterior.batch_shape}"
+                f"{posterior.batch_shape}{hint}"
             )
         shape = shape or posterior.feature_mean.shape
         if posterior.feature_mean.shape != shape:

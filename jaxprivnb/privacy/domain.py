@@ -186,7 +186,10 @@ def check_name(name: Any, what: str = "a name") -> str:
 def check_label(what: str, label: Any) -> None:
     """Raise unless `label` can be a category: text, a finite number or a truth value."""
     if not isinstance(label, str | int | float):
-        raise TypeError(f"{what} must be strings, numbers or booleans, got {type(label).__name__}")
+        hint = '; with unknown="other", missing values are in "other"' if label is None else ""
+        raise TypeError(
+            f"{what} must be strings, numbers or booleans, got {type(label).__name__}{hint}"
+        )
     if isinstance(label, str) and len(label) > MAX_LABEL:
         raise ValueError(f"{what} must have at most {MAX_LABEL} characters each")
     if isinstance(label, float) and not math.isfinite(label):
@@ -216,7 +219,8 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
         if lacking:
             stray = f", and {extra[0]!r} is no feature of X" if extra else ""
             raise ValueError(
-                f"{argument} lacks feature {lacking[0]!r}{stray}; it must cover every one"
+                f"{argument} lacks feature {lacking[0]!r}{stray}; it must cover every one that is "
+                "released, and feature_names= says which are"
             )
         if extra:
             raise ValueError(f"{argument} names {extra[0]!r}, which is no feature of X")

@@ -10,6 +10,7 @@ import numpy as np
 from jaxprivnb import validate
 from jaxprivnb.privacy.domain import Label
 from jaxprivnb.report.names import name_cells, shown
+from jaxprivnb.report.text import doubt
 from jaxprivnb.status import Status
 from jaxprivnb.study.extras import require
 
@@ -48,6 +49,8 @@ class Summary:
     posterior: str
     """The posterior's type."""
     status: Status
+    doubt: str = ""
+    """What is odd about the release, if anything: see `NoisyTables.doubt`."""
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with columns feature, category, class, mean, sd, lower, upper."""
@@ -65,7 +68,7 @@ class Summary:
     def heading(self) -> str:
         """What the numbers are."""
         failed = "" if self.status == Status.SUCCESS else f", status {self.status.name}"
-        return f"{self.posterior}, {self.level:g} intervals{failed}"
+        return f"{self.posterior}, {self.level:g} intervals{failed}{self.doubt}"
 
     def table(self, limit: int | None = None) -> str:
         """One line a parameter, under the distribution it belongs to; the first `limit` rows."""
@@ -119,7 +122,7 @@ def summarise_posterior(posterior: "Posterior", level: float) -> Summary:
             for j, label in zip(cells[k], feature.categories, strict=True):
                 rows.append(Row(feature.name, label, class_, *by_feature[i, k, j].tolist()))
     status = Status(int(posterior.status))
-    return Summary(tuple(rows), level, type(posterior).__name__, status)
+    return Summary(tuple(rows), level, type(posterior).__name__, status, doubt(posterior))
 
 
 def single(method: str, posterior: "Posterior") -> None:

@@ -34,8 +34,14 @@ def describe_posterior(posterior: "Posterior") -> str:
         parts.append(_class_probabilities(posterior))
         for name in posterior.headline:
             parts.append(f"{name}={float(getattr(posterior, name)):.6g}")
-    parts.append(f"status {_statuses(np.asarray(posterior.status))}")
+    parts.append(f"status {_statuses(np.asarray(posterior.status))}{doubt(posterior)}")
     return f"{type(posterior).__name__}({', '.join(parts)})"
+
+
+def doubt(posterior: Any) -> str:
+    """What is odd about the tables that the posterior keeps, if it keeps them."""
+    tables = getattr(posterior, "tables", None)
+    return "" if tables is None else tables.doubt()
 
 
 def has_numbers(posterior: Any) -> bool:

@@ -79,7 +79,7 @@ class Store:
             raise OtherStudyError(
                 f"{self.storage.url} holds another study ({found['spec']['name']}); "
                 f"the difference:\n{changes}\n"
-                "Give another folder to keep both, or overwrite to delete that one."
+                "Give another folder to keep both, or overwrite (--overwrite) to delete that one."
             )
         elif found["jaxprivnb"] != __version__:
             warnings.warn(
