@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import pytree_dataclass
-from jaxprivnb.noise import Noise
+from jaxprivnb.noise import Gaussian, Geometric, Laplace, Noise
 
 _DOUBTFUL = 20.0
 """Noise sds of a table's total that are no chance."""
@@ -106,10 +106,12 @@ class NoisyTables:
 
         A table's total is N plus the noise of its cells. Of one dataset whose numbers are known.
         """
-        unit = {"laplace": 2**0.5, "gaussian": 1.0}.get(getattr(self.noise, "kernel", ""))
         leaves = jax.tree.leaves(self)
-        if unit is None or self.batch_shape or not all(map(validate.is_concrete, leaves)):
+        if self.batch_shape or not all(map(validate.is_concrete, leaves)):
             return ""
+        if not isinstance(self.noise, Laplace | Geometric | Gaussian):
+            return ""  # of unknown spread
+        unit = 1.0 if isinstance(self.noise, Gaussian) else 2**0.5
         real = np.asarray(self.real)
         total = np.where(real, self.counts, 0).sum((0, 2))  # [K]
         sd = unit * np.asarray(self.noise.value) * np.sqrt(real.sum(-1) * self.n_classes)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxprivnb.exact.evidence import Blocks
+from jaxprivnb.noise import Geometric, Laplace
 from jaxprivnb.tables import NoisyTables
 
 
@@ -48,7 +49,7 @@ class _Part(NamedTuple):
 
 def applies(noise: Any, n_categories: int) -> bool:
     """Whether the closed form is known; the prior must be flat as well."""
-    return n_categories == 2 and getattr(noise, "kernel", None) == "laplace"
+    return n_categories == 2 and isinstance(noise, Laplace | Geometric)
 
 
 def flat_blocks(tables: NoisyTables, length: int) -> FlatBlocks:

@@ -117,15 +117,21 @@ def _page(
                 if i == len(rows) - 1:
                     axis.set_xlabel("ε per table (Laplace scale b = 2/ε)")
         figure.supylabel(y_label, fontsize=8)
-        _legend(figure, data, sorted(drawn), title)
+        _legend(figure, data, sorted(drawn), title, markers=panel is not _boxes)
     return figure
 
 
-def _legend(figure: Any, data: Data, drawn: list[int], title: str) -> None:
+def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool) -> None:
     lines = require("matplotlib.lines", "figures", "drawing a study")
     handles = [
         lines.Line2D(
-            [], [], color=s.color, marker=s.marker, markersize=4, linewidth=1.2, label=s.name
+            [],
+            [],
+            color=s.color,
+            marker=s.marker if markers else "",
+            markersize=4,
+            linewidth=1.2 if markers else 3,
+            label=s.name,
         )
         for s in (data.styles[m] for m in drawn)
     ]
