@@ -7,6 +7,8 @@ import oracles
 import pytest
 
 import jaxprivnb as pnb
+from jaxprivnb.exact import window
+from jaxprivnb.exact.evidence import log_evidence
 from jaxprivnb.exact.fit import fit_exact, fit_window, is_flat
 from jaxprivnb.exact.flat import flat_blocks
 from jaxprivnb.exact.window import whole
@@ -94,6 +96,25 @@ def test_the_convolutions_agree_where_tables_contradict_each_other(dtype):
     np.testing.assert_allclose(closed.log_evidence, slow.log_evidence, rtol=tight)
     np.testing.assert_allclose(closed.feature_mean, slow.feature_mean, atol=10 * tight)
     np.testing.assert_allclose(closed.feature_sd, slow.feature_sd, atol=100 * tight)
+
+
+def test_the_evidence_has_the_gradient_of_the_convolutions():
+    counts = COUNTS[:, :4]
+
+    def release(scale, shift):
+        return pnb.NoisyTables(counts + shift, 31, pnb.Laplace(scale))
+
+    closed = lambda s, d: fit_exact(release(s, d), max_records=31).log_evidence  # noqa: E731
+
+    def slow(s, d):
+        tables = release(s, d)
+        place = window.place(tables, whole(31))
+        return log_evidence(tables, pnb.Prior.uniform(tables), place, whole(31))
+
+    at = jnp.asarray(2.7), jnp.asarray(0.05)
+    expected = jax.grad(slow, (0, 1))(*at)
+    np.testing.assert_allclose(jax.grad(closed, (0, 1))(*at), expected, rtol=1e-10)
+    assert np.isfinite(expected).all()
 
 
 def test_only_where_it_holds():

@@ -78,7 +78,7 @@ def flat_blocks(tables: NoisyTables, length: int) -> FlatBlocks:
         _rising(above, n, corners, sums),
     )
     least = jnp.minimum(jnp.minimum(parts[0].f, parts[1].f), parts[2].f)
-    weights = [jnp.exp((least - part.f) / scale) for part in parts]
+    weights = [_weight(least - part.f, scale) for part in parts]
     total, first, second = (
         sum(w * x for w, x in zip(weights, xs, strict=True))
         for xs in zip(*(part[1:] for part in parts), strict=True)
@@ -96,6 +96,12 @@ def flat_blocks(tables: NoisyTables, length: int) -> FlatBlocks:
     mean = jnp.where(both, mean, all_of_it)
     square = jnp.where(both, square, jnp.square(all_of_it))
     return FlatBlocks(Blocks(log_c, None), mean, square)
+
+
+def _weight(gap: jax.Array, scale: jax.Array) -> jax.Array:
+    """exp(gap / b), and 0 with a gradient of 0 where there are no terms (a gap of -inf)."""
+    some = jnp.isfinite(gap)
+    return jnp.where(some, jnp.exp(jnp.where(some, gap, 0) / scale), 0)
 
 
 def _partial_sums(scale: jax.Array, length: int) -> jax.Array:
