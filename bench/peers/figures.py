@@ -1,9 +1,12 @@
 """The figure: error against epsilon, coverage against epsilon, error against time."""
 
 import numpy as np
-from peers.registry import OURS, PEERS
+from peers.registry import PEERS
 
 SHORT = {"ju": "after Ju et al., N=100, I=5, K=5, J=3", "paper": "paper's grid, all N"}
+
+FEW = 5
+"""Replicates in a cell below which a line says little."""
 
 
 def ratio_by_epsilon(design, name, key):
@@ -79,15 +82,18 @@ def plot(content, path):
         figure.legend(
             handles=handles, loc="outside upper center", ncols=6, frameon=False,
             title="Everyone on the same releases. Squared errors are divided by those of the exact "
-            "posterior mean on these releases: 1 is exact, higher is worse.",
+            "posterior mean on these releases: 1 is exact, higher is worse.\n"
+            f"Faint lines: fewer than {FEW} replicates in a cell, so mostly chance.",
         )  # fmt: skip
         figure.savefig(path, dpi=150)
 
 
 def draw(row, design, peer):
     """One method in the four panels of a design."""
-    look = {"color": peer.color, "marker": peer.marker, "markersize": 4, "linewidth": 1.1}
     m = design["methods"][peer.name]
+    look = {"color": peer.color, "marker": peer.marker, "markersize": 4, "linewidth": 1.1}
+    if m["replicates"] < FEW:
+        look |= {"alpha": 0.3, "zorder": 1}
     for axis, key in zip(row, ("se_feature", "se_class"), strict=False):
         axis.plot(*ratio_by_epsilon(design, peer.name, key), **look)
     if "coverage_feature" in m["cells"][0]:
@@ -98,7 +104,3 @@ def draw(row, design, peer):
     row[3].plot([1e3 * t["batch"], 1e3 * t["alone"]], [level] * 2, color=peer.color, linewidth=0.8)
     row[3].plot(1e3 * t["alone"], level, peer.marker, color=peer.color, fillstyle="none")
     row[3].plot(1e3 * t["batch"], level, peer.marker, color=peer.color)
-    row[3].annotate(
-        peer.name.removeprefix("jaxprivnb ") if peer.name != OURS else "exact",
-        (1e3 * t["batch"], level), textcoords="offset points", xytext=(3, 4), fontsize=6.5,
-    )  # fmt: skip
