@@ -2,7 +2,8 @@
 
     python bench/exact_throughput.py [--replicates 10000]
 
-I=2, K=5, J=2, N=200, float64 and float32. An FFT-based fit that gives the evidence, means and
+I=2, K=5, J=2, N=200, float64 and float32; a uniform prior, whose blocks have a closed form, and
+Jeffreys', whose blocks are convolved. An FFT-based fit that gives the evidence, means and
 standard deviations needs, for each of the I K blocks, J transforms of the weights and one back
 for the message; and for each of three cotangents (counts, E p, E p^2) one transform and J back: 1
 + J + 3 (1 + J) real transforms of length 512, the power of two that holds a convolution of two
@@ -11,6 +12,7 @@ as `fit_many` uses.
 """
 
 import argparse
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -54,18 +56,20 @@ def main():
                 return list(pool.map(run, range(calls)))  # noqa: B023
 
         bare_seconds = timed(bare, 2)[0] * arguments.replicates / (calls * BATCH)
-        for epsilon in (0.01, 0.1, 1.0):
+        for a, epsilon in itertools.product((1.0, 0.5), (0.01, 0.1, 1.0)):
+            prior = pnb.Prior(jnp.full(I, a, dtype), jnp.full((I, K, J), a, dtype))
             simulation = pnb.simulate(
                 jax.random.key(3),
                 shape=(arguments.replicates,),
                 noise=pnb.Laplace(2 / epsilon),
                 dtype=dtype,
             )
-            fit = lambda: pnb.fit_many(simulation.tables, "exact")  # noqa: B023, E731
+            fit = lambda: pnb.fit_many(simulation.tables, "exact", prior=prior)  # noqa: B023, E731
             fit()
             seconds, many = timed(fit, 2)
             row = {
                 "dtype": np.dtype(dtype).name,
+                "prior": a,
                 "epsilon": epsilon,
                 "fit_many_ms": 1e3 * seconds / arguments.replicates,
                 "transforms_ms": 1e3 * bare_seconds / arguments.replicates,
@@ -74,7 +78,8 @@ def main():
             }
             rows.append(row)
             print(
-                f"{row['dtype']} epsilon {epsilon:g}: fit_many {row['fit_many_ms']:.3f} ms a fit, "
+                f"{row['dtype']} a = {a:g} epsilon {epsilon:g}: "
+                f"fit_many {row['fit_many_ms']:.3f} ms a fit, "
                 f"{TRANSFORMS} bare transforms {row['transforms_ms']:.3f} ms: "
                 f"{row['share_of_bare_throughput']:.0%} of their throughput",
                 flush=True,
