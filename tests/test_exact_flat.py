@@ -8,7 +8,7 @@ import pytest
 
 import jaxprivnb as pnb
 from jaxprivnb.exact import window
-from jaxprivnb.exact.evidence import log_evidence
+from jaxprivnb.exact.evidence import blocks, log_evidence, log_weights
 from jaxprivnb.exact.fit import fit_exact, fit_window, is_flat
 from jaxprivnb.exact.flat import flat_blocks
 from jaxprivnb.exact.window import whole
@@ -42,7 +42,7 @@ def direct(counts, scale, length):
 def test_against_the_sums(scale, dtype):
     noise = pnb.Laplace(jnp.asarray(scale, dtype))
     tables = pnb.NoisyTables(jnp.asarray(COUNTS, dtype), 31, noise)
-    got = flat_blocks(tables, 32)
+    got = flat_blocks(tables, whole(31))
     each = np.broadcast_to(np.asarray(noise.scale, np.float64), 5)
     log_c, mean, square = direct(np.asarray(tables.counts, np.float64), each, 32)
     log_c = log_c - 2 * np.log(2 * each)[:, None]
@@ -96,6 +96,20 @@ def test_the_convolutions_agree_where_tables_contradict_each_other(dtype):
     np.testing.assert_allclose(closed.log_evidence, slow.log_evidence, rtol=tight)
     np.testing.assert_allclose(closed.feature_mean, slow.feature_mean, atol=10 * tight)
     np.testing.assert_allclose(closed.feature_sd, slow.feature_sd, atol=100 * tight)
+
+
+def test_the_floor_is_that_of_the_convolutions(dtype):
+    mask = np.array([[True, True]] * 4 + [[True, False]])
+    tables = pnb.NoisyTables(
+        jnp.asarray(COUNTS, dtype), 31, pnb.Laplace(jnp.asarray(2.0, dtype)), mask
+    )
+    place = window.place(tables, whole(31))
+    log_w = log_weights(tables, pnb.Prior.uniform(tables), place, whole(31))
+    expected = blocks(log_w, place, whole(31)).log_floor
+    got = flat_blocks(tables, whole(31)).blocks.log_floor
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    in_logs = flat_blocks(tables, whole(31, log_space=True)).blocks.log_floor
+    assert np.isneginf(in_logs).all()
 
 
 def test_the_evidence_has_the_gradient_of_the_convolutions():

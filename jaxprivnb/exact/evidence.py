@@ -23,8 +23,8 @@ class Blocks(NamedTuple):
 
     log_value: jax.Array
     """log c_ik(n), `[I, K, class window]`; -inf where nothing arrives."""
-    log_floor: jax.Array | None
-    """log of a bound on what underflow took from any entry of c_ik, `[I, K]`; None if nothing."""
+    log_floor: jax.Array
+    """log of a bound on what underflow took from any entry of c_ik, `[I, K]`."""
 
 
 def cell_counts(place: Placement, layout: Layout, dtype: jnp.dtype) -> jax.Array:

@@ -10,7 +10,9 @@ is hi - lo; above hi it grows by 2 a step. So c(n), and with it E[l | n] and E[l
 geometric sum, a stretch of equal terms, and a geometric sum again: L terms of arithmetic for all n
 together instead of the L^2 / 2 of a convolution. Partial sums of q^d, d q^d and d^2 q^d with
 q = exp(-2 / b) are tabulated once; nothing is subtracted from them, so no digits are lost when b
-dwarfs N. Every message is scaled by its largest term, so nothing underflows either.
+dwarfs N. Every message is scaled by its largest term, so nothing underflows either; but intervals,
+draws and predictions go by convolutions, so the floor of those is reported, and a fit that needs
+them in log space says so.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxprivnb.exact.evidence import Blocks
+from jaxprivnb.exact.evidence import Blocks, grown_floor
+from jaxprivnb.exact.window import Layout
 from jaxprivnb.noise import Geometric, Laplace
 from jaxprivnb.tables import NoisyTables
 
@@ -27,7 +30,7 @@ class FlatBlocks(NamedTuple):
     """What `blocks` and its reverse passes give, for two cells."""
 
     blocks: Blocks
-    """log c_ik(n), without loss."""
+    """log c_ik(n), without loss, and the floor that convolutions would have."""
     mean: jax.Array
     """E[l | n] of the first cell's count l, `[I, K, window]`."""
     square: jax.Array
@@ -52,13 +55,14 @@ def applies(noise: Any, n_categories: int) -> bool:
     return n_categories == 2 and isinstance(noise, Laplace | Geometric)
 
 
-def flat_blocks(tables: NoisyTables, length: int) -> FlatBlocks:
-    """Messages and conditional moments for n = 0, ..., length - 1.
+def flat_blocks(tables: NoisyTables, layout: Layout) -> FlatBlocks:
+    """Messages and conditional moments for every n of the window.
 
     Args:
         tables: one release with two categories a feature, or one of them masked.
-        length: of the whole range's window.
+        layout: of the whole range.
     """
+    length = layout.class_
     real = tables.real
     m = jnp.where(real, tables.counts, 0)
     scale, log_peak = tables.noise.value, tables.noise.log_peak
@@ -95,7 +99,14 @@ def flat_blocks(tables: NoisyTables, length: int) -> FlatBlocks:
     all_of_it = jnp.where(real[..., 0, None], n, 0)
     mean = jnp.where(both, mean, all_of_it)
     square = jnp.where(both, square, jnp.square(all_of_it))
-    return FlatBlocks(Blocks(log_c, None), mean, square)
+    if layout.log_space:
+        return FlatBlocks(Blocks(log_c, jnp.full_like(log_c[..., 0], -jnp.inf)), mean, square)
+    # Convolutions are scaled by their largest weights: what they would lose to underflow.
+    nearest = jnp.clip(jnp.round(m), 0, tables.n_records)
+    top = jnp.where(real, log_peak - jnp.abs(m - nearest) / scale, 0).sum(-1)
+    tiny = jnp.full((2,), jnp.finfo(m.dtype).tiny, m.dtype)
+    floor = jnp.log(grown_floor(tiny, length)) + top
+    return FlatBlocks(Blocks(log_c, floor), mean, square)
 
 
 def _weight(gap: jax.Array, scale: jax.Array) -> jax.Array:

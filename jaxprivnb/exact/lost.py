@@ -17,6 +17,7 @@ Tails of a weight are geometric bounds. They need a noise whose log density is c
 Laplace, geometric and Gaussian noise are.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -57,15 +58,15 @@ def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout:
     """The mass left out by this pass; see the module."""
     N, real = tables.n_records, tables.real
     log_eta, beyond = up.blocks.log_floor, None
-    if log_eta is None:  # closed forms on the whole range
-        share = jnp.where(layout.class_ > N, 0, 1).astype(up.log_total.dtype)
-        return Lost(share, share)
     if not layout.whole:
         theta = _tilts(tables, layout)  # [Q, K], the first is 0
         tails = _tails(up, tables, prior, place, layout, theta)
         log_eta = jnp.logaddexp(log_eta, _log_eta(up, tails.outside[0], tails.total[0]))
         beyond = _log_beyond(tails.total.sum(-1), theta, tables, prior, place, layout)
-    log_c = jnp.logaddexp(up.blocks.log_value, log_eta[..., None])
+    if layout.whole:  # only underflow, which a factor of 2 does not change; no exponentials
+        log_c = jnp.maximum(up.blocks.log_value, log_eta[..., None]) + math.log(2)
+    else:
+        log_c = jnp.logaddexp(up.blocks.log_value, log_eta[..., None])
     # Below rounding the sum is to change nothing at all, so that the bound can be exactly 0.
     negligible = log_eta[..., None] - up.blocks.log_value < jnp.log(jnp.finfo(log_c.dtype).eps / 8)
     log_c = jnp.where(negligible, up.blocks.log_value, log_c)

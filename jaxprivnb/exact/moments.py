@@ -80,7 +80,7 @@ def upward_and_moments(
     """
     log_w = log_weights(tables, prior, place, layout)
     if flat and layout.whole:
-        closed = flat_blocks(tables, layout.class_)
+        closed = flat_blocks(tables, layout)
         up = _to_the_root(log_w, closed.blocks, tables, prior, place, layout)
         return up, moments(up, partial(_flat_expect, closed), tables, prior, place, layout)
     if log_w.shape[-2] == 2 and not layout.log_space:
@@ -89,8 +89,7 @@ def upward_and_moments(
     else:
         found, reverse = jax.vjp(lambda x: blocks(x, place, layout), log_w)
         up = _to_the_root(log_w, found, tables, prior, place, layout)
-        floor = jax.tree.map(jnp.zeros_like, found.log_floor)
-        pull = lambda q: reverse(Blocks(q, floor))[0]  # noqa: E731
+        pull = lambda q: reverse(Blocks(q, jnp.zeros_like(found.log_floor)))[0]  # noqa: E731
     expect = partial(_pulled_expect, pull, tables, prior, place, layout)
     return up, moments(up, expect, tables, prior, place, layout)
 
