@@ -9,10 +9,10 @@ With lo <= hi the two corners m_1 and n - m_2 of f: below lo, f falls by 2 a ste
 is hi - lo; above hi it grows by 2 a step. So c(n), and with it E[l | n] and E[l^2 | n], is a
 geometric sum, a stretch of equal terms, and a geometric sum again: L terms of arithmetic for all n
 together instead of the L^2 / 2 of a convolution. Partial sums of q^d, d q^d and d^2 q^d with
-q = exp(-2 / b) are tabulated once, by additions alone: the ratios that sum them in one formula would
-lose every digit when b dwarfs N. Every message is scaled by its largest term, so nothing underflows either; but intervals,
-draws and predictions go by convolutions, so the floor of those is reported, and a fit that needs
-them in log space says so.
+q = exp(-2 / b) are tabulated once, by additions alone: the ratios that sum them in one formula
+would lose every digit when b dwarfs N. Every message is scaled by its largest term, so nothing
+underflows either; but intervals, draws and predictions go by convolutions, so the floor of those is
+reported, and a fit that needs them in log space says so.
 """
 
 from typing import Any, NamedTuple
