@@ -192,6 +192,25 @@ def log_convolve(u: jax.Array, v: jax.Array, length: int | None = None) -> jax.A
     return log_slide(u, _pad(v, S - 1, length - R, _LEAST))
 
 
+def log_convolve_scaled(u: jax.Array, v: jax.Array) -> jax.Array:
+    """All of `log_convolve`, vectors only, as numbers scaled to a largest entry of 1.
+
+    An exponential for each entry and not for each product; entries below the smallest number times
+    S + R are lost, and others may lack as much.
+    """
+    values, scale = zip(*map(_scaled_exp, (u, v)), strict=True)
+    out = convolve(*values)
+    empty = out <= 0
+    return jnp.where(empty, _LEAST, jnp.log(jnp.where(empty, 1, out)) + sum(scale))
+
+
+def _scaled_exp(u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(exp(u - top), top), where top is the largest entry; no gradient in it."""
+    top = lax.stop_gradient(u.max(-1))
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    return jnp.exp(u - top), top
+
+
 def _log_terms(u: jax.Array, x: jax.Array) -> Callable[[jax.Array], jax.Array]:
     """Q -> the terms of a few taps from q * _LOG_TAPS on, `[_LOG_TAPS, T]`."""
     S = u.shape[-1]

@@ -8,11 +8,20 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxprivnb import dirichlet
+from jaxprivnb.exact import filters
 from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.convolve import align
-from jaxprivnb.exact.evidence import normalise, prefix_messages, reflected, safe_log
+from jaxprivnb.exact.evidence import (
+    normalise,
+    prefix_messages,
+    reflected,
+    safe_log,
+    tilt,
+    tilted,
+)
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.outside import chain, reversed_last
 from jaxprivnb.exact.window import Layout, Placement
@@ -45,16 +54,16 @@ def draw(
     """N draws; the tables of a key do not depend on whether parameters are used."""
     key_tables, key_probs = jax.random.split(key)
     real = tables.real
-    x, _, _ = normalise(up.log_w, layout)
-    tails = [values for values, _ in chain(x, layout)]
-    log_tails = tails if layout.log_space else [safe_log(v) for v in tails]
-    heads = prefix_messages(up.log_h, place, layout)
+    log_tails, begins = _log_tails(up, tables, place, layout)
+    theta = tilt(up.log_h, place, layout, tables.n_records)
+    log_h = tilted(up.log_h, theta, place, layout)
+    heads = prefix_messages(log_h, place, layout)
     N = tables.n_records.astype(jnp.int32)
 
     def one(k: jax.Array) -> tuple[jax.Array, jax.Array]:
         key_n, key_cells = jax.random.split(k)
-        n_class = _class_counts(key_n, up.log_h, heads, place, N)
-        return n_class, _cells(key_cells, n_class, up.log_w, log_tails, place)
+        n_class = _class_counts(key_n, log_h, heads, place, N)
+        return n_class, _cells(key_cells, n_class, up.log_w, log_tails, begins, place)
 
     I, K = up.log_w.shape[:2]
     keys = jax.random.split(key_tables, n)
@@ -63,6 +72,27 @@ def draw(
     alpha = jnp.where(real, prior.feature + counts.astype(dtype), 0)
     class_alpha = prior.class_ + n_class.astype(dtype)
     return Draws(counts, *_dirichlets(key_probs, class_alpha, alpha))
+
+
+def _log_tails(
+    up: Pass, tables: NoisyTables, place: Placement, layout: Layout
+) -> tuple[list[jax.Array], jax.Array]:
+    """Log of the convolutions of the cells from j on, j = 0, ..., J, without their scales.
+
+    Returns:
+        (values `[I, K, S]` for each j, the first count of each, int32 `[J, I, K]`).
+    """
+    J = up.log_w.shape[-2]
+    if layout.filters:
+        backwards = jax.tree.map(reversed_last, filters.kernels(tables, layout.filters))
+        heads = filters.chains(backwards, layout.filters).heads
+        tails = [*(heads[:, :, J - 1 - j] for j in range(J)), jnp.ones_like(heads[:, :, 0, :1])]
+        return [safe_log(v) for v in tails], jnp.zeros((J, *place.cell.shape[:2]), jnp.int32)
+    x, _, _ = normalise(up.log_w, layout)
+    tails = [values for values, _ in chain(x, layout)]
+    log_tails = tails if layout.log_space else [safe_log(v) for v in tails]
+    begins = lax.cumsum(place.cell, axis=2, reverse=True)
+    return log_tails, jnp.moveaxis(begins, -1, 0)
 
 
 def _dirichlets(
@@ -101,6 +131,7 @@ def _cells(
     n_class: jax.Array,
     log_w: jax.Array,
     log_tails: list[jax.Array],
+    tail_begins: jax.Array,
     place: Placement,
 ) -> jax.Array:
     """One draw of every block's cells given its class count, int32 `[I, K, J]`."""
@@ -110,7 +141,7 @@ def _cells(
     drawn = []
     for j in range(J - 1):
         tail = log_tails[j + 1]
-        begins = place.cell[..., j:].sum(-1, dtype=jnp.int32)
+        begins = place.cell[..., j] + tail_begins[j + 1]
         start = (tail.shape[-1] - 1) - (left - begins)
         log_p = log_w[..., j, :] + align(reversed_last(tail), start, W, -jnp.inf)
         drawn.append(place.cell[..., j] + _categorical(u[..., j], log_p))

@@ -12,10 +12,20 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp
 
-from jaxprivnb.exact.convolve import align, convolve, log_convolve, log_slide, slide
+from jaxprivnb.exact.convolve import (
+    align,
+    convolve,
+    log_convolve,
+    log_convolve_scaled,
+    log_slide,
+    slide,
+)
 from jaxprivnb.exact.weights import log_noise, log_rising, log_rising_window
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
+
+_HALVINGS = 60
+"""Of the bracket of a tilt."""
 
 
 class Blocks(NamedTuple):
@@ -162,23 +172,63 @@ def log_class_messages(
 
 def log_total(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
     """Log [h_1 * ... * h_I](N), scalar."""
+    theta = tilt(log_h, place, layout, N)
+    log_h = tilted(log_h, theta, place, layout)
     head, begin = prefix_messages(log_h, place, layout)[-1]
-    return meet(head, begin, log_h[-1], place.class_[-1], N)
+    return meet(head, begin, log_h[-1], place.class_[-1], N) - theta * N
+
+
+def tilt(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
+    """Theta for which the largest entries of exp(theta n) h_i(n) are at counts that add up to N.
+
+    The factors multiply every term of [h_1 * ... * h_I](N) by exp(theta N). With this theta the
+    terms that matter are products of the largest entries, so that numbers scaled by these do not
+    underflow. 0 where messages are convolved as logs and need no tilt; a constant to derivatives.
+    """
+    if not layout.filters:
+        return jnp.zeros((), log_h.dtype)
+    log_h = lax.stop_gradient(log_h)
+    some = jnp.isfinite(log_h)
+    # No step of a message is larger than the whole of its fall.
+    fall = jnp.where(some, log_h, -jnp.inf).max() - jnp.where(some, log_h, jnp.inf).min()
+    steepest = jnp.where(jnp.isfinite(fall), fall, 0) + 1
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        modes = jnp.argmax(tilted(log_h, middle, place, layout), axis=-1).astype(jnp.int32)
+        enough = (modes + place.class_).sum(dtype=jnp.int32) >= N.astype(jnp.int32)
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    return lax.fori_loop(0, _HALVINGS, halve, (-steepest, steepest))[1]
+
+
+def tilted(log_h: jax.Array, theta: jax.Array, place: Placement, layout: Layout) -> jax.Array:
+    """Log exp(theta n) h_i(n), `[I, class window]`."""
+    if not layout.filters:
+        return log_h
+    return log_h + theta * class_counts(place, layout, log_h.dtype)
 
 
 def prefix_messages(
     log_h: jax.Array, place: Placement, layout: Layout
 ) -> list[tuple[jax.Array, jax.Array]]:
-    """Log [h_1 * ... * h_r] and its first count, for r = 0, ..., I - 1 (r = 0 is the unit)."""
+    """Log [h_1 * ... * h_r] and its first count, for r = 0, ..., I - 1 (r = 0 is the unit).
+
+    Where the layout filters, windows are long and the messages should be tilted (see `tilt`).
+    """
     unit = jnp.where(jnp.arange(1) == 0, 0.0, -jnp.inf).astype(log_h.dtype)
     found = [(unit, jnp.zeros((), jnp.int32))]
     for i in range(log_h.shape[0] - 1):
         head, begin = found[-1]
         if i == 0:
             found.append((log_h[0], place.class_[0]))
+            continue
+        if layout.filters:
+            joined = log_convolve_scaled(log_h[i], head)
         else:
-            length = layout.class_ if layout.whole else None
-            found.append((log_convolve(log_h[i], head, length), begin + place.class_[i]))
+            joined = log_convolve(log_h[i], head, layout.class_ if layout.whole else None)
+        found.append((joined, begin + place.class_[i]))
     return found
 
 

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxprivnb import validate
-from jaxprivnb.exact import flat as closed_form
+from jaxprivnb.exact import filters, window
 from jaxprivnb.exact import lost as lost_mass
-from jaxprivnb.exact import window
 from jaxprivnb.exact.moments import Moments, upward_and_moments
 from jaxprivnb.exact.posterior import ExactPosterior
 from jaxprivnb.exact.window import Layout
@@ -49,7 +48,7 @@ def fit_exact(
         max_records = validate.whole_number("max_records", max_records)
     if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
         return named_after(_fit_widening(tables, prior, tolerance, max_records, flat), tables)
-    layout = _layout_when_traced(tables, max_records)
+    layout = _layout_when_traced(tables, max_records, flat)
     return fit_window(tables, prior, layout, tolerance, flat)
 
 
@@ -61,8 +60,11 @@ def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
 
 
 def is_flat(prior: Prior | None, tables: NoisyTables) -> bool:
-    """Whether the blocks have a closed form, as far as that can be known while tracing."""
-    if not closed_form.applies(tables.noise, tables.counts.shape[-1]):
+    """Whether every cell's weight is geometric on both sides of its noisy count.
+
+    That takes the right noise and concentrations of 1, as far as these can be known while tracing.
+    """
+    if not filters.applies(tables.noise):
         return False
     if prior is None:
         return True
@@ -117,7 +119,7 @@ def _fit_widening(
     tables: NoisyTables, prior: Prior, tolerance: float, max_records: int | None, flat: bool
 ) -> "ExactPosterior":
     """Fit, and widen the windows while they lose too much."""
-    layout = window.plan(tables)
+    layout = window.plan(tables, flat=flat)
     if max_records is not None:
         layout = window.whole(max(max_records, int(tables.n_records)))
     for _ in range(MAX_WIDENINGS):
@@ -137,13 +139,13 @@ def _fit_widening(
     return fitted
 
 
-def _layout_when_traced(tables: NoisyTables, max_records: int | None) -> Layout:
+def _layout_when_traced(tables: NoisyTables, max_records: int | None, flat: bool) -> Layout:
     """The layout of a fit that cannot look at its own data."""
     if max_records is not None:
         return window.whole(max_records)
     seen = _seen_through_vmap(tables)
     if seen is not None:
-        return window.plan(seen)
+        return window.plan(seen, flat=flat)
     return Layout(window.UNKNOWN_LENGTH, window.UNKNOWN_LENGTH, False)
 
 

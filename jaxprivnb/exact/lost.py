@@ -10,7 +10,9 @@ of its block at most |w_c out|_1 times the maximum of the convolution of the oth
 for every n; underflow adds its own floor to eta. Evidence computed with c + eta therefore
 dominates the mass of all tables whose class counts are inside their windows. For class counts
 outside, Chernoff's bound c_ik(n) <= exp(-theta n) prod_j sum_l w_j(l) exp(theta l) holds for any
-theta; it is summed over stretches of doubling length, on which every other factor is monotone.
+theta; and g_ik(n) = c_ik(n) / ((A_ik)_n / n!) is a mean of prod_j f(m_j - l_j) over tables with
+sum_j l_j = n, which concavity of log f bounds by f((S - n) / J)^J with S = sum_j m_j. The smaller
+is summed over stretches of doubling length, on which every other factor is monotone.
 One minus the ratio of the computed evidence to the sum of these is `lost_mass`.
 
 Tails of a weight are geometric bounds. They need a noise whose log density is concave, as those of
@@ -24,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxprivnb.exact.evidence import class_counts, log_class_messages, log_total
+from jaxprivnb.exact.evidence import class_counts, log_class_messages, log_total, tilt, tilted
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.weights import log_noise, log_rising
 from jaxprivnb.exact.window import Layout, Placement
@@ -56,22 +58,22 @@ class Tails(NamedTuple):
 
 def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> Lost:
     """The mass left out by this pass; see the module."""
-    N, real = tables.n_records, tables.real
+    N = tables.n_records
     log_eta, beyond = up.blocks.log_floor, None
     if not layout.whole:
-        theta = _tilts(tables, layout)  # [Q, K], the first is 0
+        theta, beyond = _tilts(tables, layout), up.log_beyond  # [Q, K], the first is 0
+        theta = theta if beyond is None else theta[:1]
         tails = _tails(up, tables, prior, place, layout, theta)
         log_eta = jnp.logaddexp(log_eta, _log_eta(up, tails.outside[0], tails.total[0]))
-        beyond = _log_beyond(tails.total.sum(-1), theta, tables, prior, place, layout)
-    if layout.whole:  # only underflow, which a factor of 2 does not change; no exponentials
-        log_c = jnp.maximum(up.blocks.log_value, log_eta[..., None]) + math.log(2)
-    else:
-        log_c = jnp.logaddexp(up.blocks.log_value, log_eta[..., None])
-    # Below rounding the sum is to change nothing at all, so that the bound can be exactly 0.
-    negligible = log_eta[..., None] - up.blocks.log_value < jnp.log(jnp.finfo(log_c.dtype).eps / 8)
-    log_c = jnp.where(negligible, up.blocks.log_value, log_c)
-    log_h = log_class_messages(log_c, prior, real, place, layout, N)
-    inside = log_total(log_h, place, layout, N)
+        if beyond is None:
+            beyond = _log_beyond(tails.total.sum(-1), theta, tables, prior, place, layout)
+    log_h = up.log_h_most
+    if log_h is None:
+        log_c = _with_floor(up.blocks.log_value, log_eta[..., None], layout)
+        log_h = log_class_messages(log_c, prior, tables.real, place, layout, N)
+    inside = jnp.logaddexp(
+        log_total(log_h, place, layout, N), _log_class_floor(log_h, place, layout, N)
+    )
     share = _share(up.log_total, inside)
     if beyond is None:
         share = jnp.where(layout.class_ > N, share, 1)
@@ -83,6 +85,35 @@ def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout:
     others = sums.sum() - sums + _least_other(tops)
     total = jnp.logaddexp(inside, logsumexp(beyond + others))
     return Lost(_share(up.log_total, total), share)
+
+
+def _log_class_floor(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
+    """Log of a bound on what underflow took from `log_total`; -inf where logs are convolved.
+
+    Of at most W^(I-1) products of entries over the largest ones of their messages, each can lose
+    the smallest number at each of I - 1 convolutions.
+    """
+    I, W = log_h.shape
+    if not layout.filters or I == 1:
+        return jnp.asarray(-jnp.inf, log_h.dtype)
+    theta = tilt(log_h, place, layout, N)
+    tops = tilted(log_h, theta, place, layout).max(-1)
+    most = math.log(I) + (I - 1) * math.log(W) + math.log(jnp.finfo(log_h.dtype).tiny)
+    floor = most + tops.sum() - theta * N
+    # Below rounding it is to change nothing at all, so that the bound can be exactly 0.
+    least = log_total(log_h, place, layout, N) + math.log(jnp.finfo(log_h.dtype).eps / 8)
+    return jnp.where(floor < least, -jnp.inf, floor)
+
+
+def _with_floor(log_c: jax.Array, log_eta: jax.Array, layout: Layout) -> jax.Array:
+    """Log of a bound on c + eta, `[I, K, class window]`."""
+    if layout.whole:  # only underflow, which a factor of 2 does not change; no exponentials
+        most = jnp.maximum(log_c, log_eta) + math.log(2)
+    else:
+        most = jnp.logaddexp(log_c, log_eta)
+    # Below rounding the sum is to change nothing at all, so that the bound can be exactly 0.
+    negligible = log_eta - log_c < jnp.log(jnp.finfo(log_c.dtype).eps / 8)
+    return jnp.where(negligible, log_c, most)
 
 
 def _share(found: jax.Array, bound_: jax.Array) -> jax.Array:
@@ -197,5 +228,21 @@ def _log_beyond(
     concentration = jnp.concatenate([prior.class_[:, None], A], axis=1)[..., None]  # [I, 1 + K, 1]
     rising = log_rising(jnp.stack([near, far])[:, :, :, None], concentration)
     per_class, per_block = rising[:, :, :, 0].max(0), (-rising[:, :, :, 1:]).max(0)
-    each = jnp.log(jnp.abs(far - near) + 1) + per_class + (per_block + chernoff).sum(2)
+    g = jnp.minimum(per_block + chernoff, _log_most(near, far, tables))
+    each = jnp.log(jnp.abs(far - near) + 1) + per_class + g.sum(2)
     return logsumexp(jnp.where(exists, each, -jnp.inf), axis=(0, 2))
+
+
+def _log_most(near: jax.Array, far: jax.Array, tables: NoisyTables) -> jax.Array:
+    """The largest J log f((S - n) / J) for n between near and far `[2, I, stretch]`.
+
+    Returns:
+        `[2, I, K, stretch]`.
+    """
+    real = tables.real
+    S = jnp.where(real, tables.counts, 0).sum(-1)[..., None]  # [I, K, 1]
+    J = jnp.maximum(real.sum(-1), 1).astype(S.dtype)[..., None]  # [K, 1]
+    ends = jnp.stack([near, far])[:, :, :, None]
+    gap = S - jnp.clip(S, ends.min(0), ends.max(0))
+    noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
+    return jnp.where(real.any(-1)[..., None], J * noise.log_prob(gap / J), 0)

@@ -15,18 +15,22 @@ summation), and so is one minus the CDF. Every sum is of non-negative terms.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, expit, gammaln, logit, ndtri
 
+from jaxprivnb.exact.chunks import map_in_chunks
+from jaxprivnb.exact.evidence import zero
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.outside import Outside, outside, reversed_last
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
 
+_CHUNK = 16_384
+"""Numbers that are raised side by side, about: each class count passes over all of them."""
 _MAX_STEPS = 100
 """Bisection alone reaches rounding from the widest bracket in fewer steps."""
 _PATIENCE = 12
@@ -71,8 +75,8 @@ def feature_mixture(
     A = a.sum(-1, keepdims=True)
     # With two categories the second mixture is the first one read backwards.
     n_cells = 1 if J == 2 else J
-    out = outside(up.log_w, place, layout, n_cells)
-    arrivals = _Arrivals(out, up, layout)
+    out = outside(up.log_w, tables, place, layout, n_cells)
+    arrivals = _arrivals(out, up, layout)
     first_n = place.class_.astype(dtype)[:, None, None]
     first_l = place.cell.astype(dtype)[..., :n_cells]
     weight = _raise(arrivals, a[..., :n_cells], A, first_l, first_n, layout)
@@ -96,28 +100,33 @@ def feature_mixture(
     )
 
 
-class _Arrivals:
-    """P(n_ikj = l, n_i = n | m) for one n at a time."""
+class _Arrivals(NamedTuple):
+    """P(n_ikj = l, n_i = n | m) = cell(l) others(n - l) factor(n); logs in log space.
 
-    def __init__(self, out: Outside, up: Pass, layout: Layout) -> None:
-        log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
-        reached = (pmf > 0) & jnp.isfinite(log_c)
-        log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
-        self.log_space, self.length, self.steps = layout.log_space, layout.cell, layout.class_
-        self.cell, self.others = out.cell, reversed_last(out.others)
-        if layout.log_space:
-            log_pmf = jnp.log(jnp.where(reached, pmf, 1))
-            self.factor = jnp.where(reached, log_share + log_pmf, -jnp.inf)
-        else:
-            self.factor = jnp.where(reached, pmf * jnp.exp(log_share), 0)
+    Leading axes `[I, K, cells]`; both windows of l are W long, the width of the raised mixture.
+    """
 
-    def at(self, t: jax.Array) -> jax.Array:
-        """For the t-th count of the class's window, `[I, K, cells, cell window]`."""
-        near = lax.dynamic_slice_in_dim(self.others, self.steps - 1 - t, self.length, axis=-1)
-        factor = lax.dynamic_slice_in_dim(self.factor, t, 1, axis=-1)
-        if self.log_space:
-            return jnp.exp(self.cell + near + factor)
-        return self.cell * near * factor
+    cell: jax.Array
+    """`[..., W]`, 0 beyond the cell's window."""
+    others: jax.Array
+    """`[..., class window - 1 + W]`, backwards: at the t-th n, the l from place class window - 1
+    - t on."""
+    factor: jax.Array
+    """`[..., class window]`."""
+
+
+def _arrivals(out: Outside, up: Pass, layout: Layout) -> _Arrivals:
+    log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
+    reached = (pmf > 0) & jnp.isfinite(log_c)
+    log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
+    if layout.log_space:
+        log_pmf = jnp.log(jnp.where(reached, pmf, 1))
+        factor = jnp.where(reached, log_share + log_pmf, -jnp.inf)
+    else:
+        factor = jnp.where(reached, pmf * jnp.exp(log_share), 0)
+    beyond = [(0, 0)] * 3 + [(0, 0 if layout.whole else layout.class_ - 1)]
+    pad = lambda x: jnp.pad(x, beyond, constant_values=zero(layout))  # noqa: E731
+    return _Arrivals(pad(out.cell), pad(reversed_last(out.others)), factor)
 
 
 def _raise(
@@ -128,21 +137,52 @@ def _raise(
     first_n: jax.Array,
     layout: Layout,
 ) -> jax.Array:
-    """Weights over l once every component is at the top of the class window, `[I, K, cells, W]`."""
-    width = layout.cell if layout.whole else layout.cell + layout.class_ - 1
-    beyond = [(0, 0)] * 3 + [(0, width - layout.cell)]
-    l = first_l[..., None] + jnp.arange(width, dtype=a.dtype)
-    a, A, first_n = a[..., None], A[..., None], first_n[..., None]
+    """Weights over l once every component is at the top of the class window, `[I, K, cells, W]`.
+
+    Args:
+        arrivals: what comes in at each class count.
+        a: concentrations, `[I, K, cells]`.
+        A: their sums, `[I, K, 1]`.
+        first_l: first counts of the cells' windows, `[I, K, cells]`.
+        first_n: first counts of the classes' windows, `[I, 1, 1]`.
+        layout: of the fit.
+    """
+    shape = arrivals.cell.shape
+    args: Any = (arrivals, *(jnp.broadcast_to(x, shape[:3]) for x in (a, A, first_l, first_n)))
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), args)
+    raised = map_in_chunks(lambda x: _raise_cell(*x, layout), rows, _CHUNK // shape[-1])
+    return raised.reshape(shape)
+
+
+def _raise_cell(
+    arrivals: _Arrivals,
+    a: jax.Array,
+    A: jax.Array,
+    first_l: jax.Array,
+    first_n: jax.Array,
+    layout: Layout,
+) -> jax.Array:
+    """`_raise` for one cell, without the leading axes: `[W]`."""
+    width = arrivals.cell.shape[-1]
+    l = first_l + jnp.arange(width, dtype=a.dtype)
+
+    def at(t: jax.Array) -> jax.Array:
+        near = lax.dynamic_slice_in_dim(arrivals.others, layout.class_ - 1 - t, width)
+        factor = arrivals.factor[t]
+        if layout.log_space:
+            return jnp.exp(arrivals.cell + near + factor)
+        return arrivals.cell * near * factor
 
     def up_one(t: jax.Array, v: jax.Array) -> jax.Array:
-        n = first_n + (t - 1).astype(v.dtype)
-        stay = v * ((A - a) + (n - l)) / (A + n)
-        move = v * (a + l) / (A + n)
-        move = jnp.concatenate([jnp.zeros_like(move[..., :1]), move[..., :-1]], axis=-1)
-        return stay + move + jnp.pad(arrivals.at(t), beyond)
+        n = first_n + (t - 1).astype(l.dtype)
+        stay = v[1:] * ((A - a) + (n - l))
+        move = v[:-1] * (a + (l - 1))
+        new = (stay + move) * (1 / (A + n)) + at(t)
+        return lax.dynamic_update_slice_in_dim(v, new, 1, axis=0)
 
-    start = jnp.pad(arrivals.at(jnp.zeros((), jnp.int32)), beyond)
-    return lax.fori_loop(1, layout.class_, up_one, start)
+    # A 0 before the first entry: slices are faster than shifts.
+    start = jnp.pad(at(jnp.zeros((), jnp.int32)), (1, 0))
+    return lax.fori_loop(1, layout.class_, up_one, start)[1:]
 
 
 class _Terms(NamedTuple):

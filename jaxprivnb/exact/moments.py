@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logsumexp
 
+from jaxprivnb.exact import filters
 from jaxprivnb.exact.convolve import align, slide, truncated
 from jaxprivnb.exact.evidence import (
     Blocks,
@@ -19,7 +21,7 @@ from jaxprivnb.exact.evidence import (
     normalise,
 )
 from jaxprivnb.exact.flat import FlatBlocks, flat_blocks
-from jaxprivnb.exact.outside import reversed_last
+from jaxprivnb.exact.outside import outside, reversed_last
 from jaxprivnb.exact.weights import log_rising
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
@@ -40,6 +42,12 @@ class Pass(NamedTuple):
     """log P(m), scalar."""
     class_count_pmf: jax.Array
     """P(n_i = n | m), `[I, class window]`."""
+    log_h_most: jax.Array | None = None
+    """Log of a bound on h_i(n) with every c_ik(n) raised by its floor, if it is at hand without
+    another look at all of log c; else None."""
+    log_beyond: jax.Array | None = None
+    """Log of a bound on sum of h_i(n) over the n outside the class's window, `[I]`, if all h_i(n)
+    were computed; else None."""
 
 
 class Moments(NamedTuple):
@@ -58,7 +66,12 @@ class Moments(NamedTuple):
 def upward(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> Pass:
     """All messages, the evidence, and P(n_i = n | m) = d log P / d log h_i(n)."""
     log_w = log_weights(tables, prior, place, layout)
-    return _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
+    if layout.filters:
+        found = filters.chains(filters.kernels(tables, layout.filters), layout.filters)
+        log_c = filters.blocks(found, place, layout)
+    else:
+        log_c = blocks(log_w, place, layout)
+    return _to_the_root(log_w, log_c, tables, prior, place, layout)
 
 
 Expect = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -76,13 +89,23 @@ def upward_and_moments(
         prior: its prior.
         place: where the windows are.
         layout: how long they are.
-        flat: the prior of every feature is known to be flat, and `flat.applies`.
+        flat: the weights of all cells are known to be geometric; see `fit.is_flat`.
     """
     log_w = log_weights(tables, prior, place, layout)
-    if flat and layout.whole:
+    if layout.filters:
+        kernel = filters.kernels(tables, layout.filters)
+        chains = filters.chains(kernel, layout.filters)
+        log_c = filters.blocks(chains, place, layout)
+        up = _to_the_root(log_w, log_c, tables, prior, place, layout)
+        up = up._replace(log_beyond=_log_beyond(chains, tables, prior, place, layout))
+        expect: Expect = partial(filters.expect, kernel, chains, place, layout)
+        return up, moments(up, expect, tables, prior, place, layout)
+    if flat and layout.whole and log_w.shape[-2] == 2:
         closed = flat_blocks(tables, layout)
         up = _to_the_root(log_w, closed.blocks, tables, prior, place, layout)
-        return up, moments(up, partial(_flat_expect, closed), tables, prior, place, layout)
+        up = up._replace(log_h_most=up.log_h + closed.log_growth)
+        mean, square = _flat_expect(closed, up.class_count_pmf)
+        return up, _summary(up, mean, square, tables, prior, place, layout)
     if log_w.shape[-2] == 2 and not layout.log_space:
         up = _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
         pull: Callable[[jax.Array], jax.Array] = partial(_pull_to_first, up, place, layout)
@@ -94,10 +117,26 @@ def upward_and_moments(
     return up, moments(up, expect, tables, prior, place, layout)
 
 
-def _flat_expect(closed: FlatBlocks, q: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`Expect` of the first cell from conditional moments; a = 1."""
-    mean = (q * (closed.mean + 1)).sum(-1, keepdims=True)
-    return mean, (r * (closed.square + 3 * closed.mean + 2)).sum(-1, keepdims=True)
+def _log_beyond(
+    chains: filters.Chain, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
+) -> jax.Array:
+    """Log of a bound on sum of h_i(n) over the n outside the class's window, `[I]`."""
+    L = layout.filters
+    everywhere, all_of_it = Placement(*map(jnp.zeros_like, place)), Layout(L, L, True)
+    log_c, floor = filters.blocks(chains, everywhere, all_of_it)
+    log_c = jnp.logaddexp(log_c, floor[..., None])
+    N = tables.n_records
+    log_h = log_class_messages(log_c, prior, tables.real, everywhere, all_of_it, N)
+    n = jnp.arange(L, dtype=jnp.int32)
+    first = place.class_[:, None]
+    inside = (n >= first) & (n < first + layout.class_)
+    return logsumexp(jnp.where(inside, -jnp.inf, log_h), axis=-1)
+
+
+def _flat_expect(closed: FlatBlocks, pmf: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """E p and E p^2 of the first cell, `[I, K, 1]`, from P(n_i = n | m) `[I, window]`."""
+    over_n = lambda x: jnp.einsum("in,ikn->ik", pmf, x)[..., None]  # noqa: E731
+    return over_n(closed.mean), over_n(closed.square)
 
 
 def _pulled_expect(
@@ -170,11 +209,25 @@ def moments(
         place: where the windows are.
         layout: how long they are.
     """
-    dtype, real = tables.counts.dtype, tables.real
-    a = jnp.where(real, prior.feature, 0)
-    n_A = class_counts(place, layout, dtype)[:, None] + a.sum(-1)[..., None]  # [I, K, window]
+    a = jnp.where(tables.real, prior.feature, 0)
+    counts = class_counts(place, layout, tables.counts.dtype)
+    n_A = counts[:, None] + a.sum(-1)[..., None]  # [I, K, window]
     pmf = up.class_count_pmf[:, None]
     mean, square = expect(pmf / n_A, pmf / (n_A * (n_A + 1)))
+    return _summary(up, mean, square, tables, prior, place, layout)
+
+
+def _summary(
+    up: Pass,
+    mean: jax.Array,
+    square: jax.Array,
+    tables: NoisyTables,
+    prior: Prior,
+    place: Placement,
+    layout: Layout,
+) -> Moments:
+    """Means and sds from E p and E p^2, `[I, K, J]`, or `[I, K, 1]` for the first cell of two."""
+    dtype, real = tables.counts.dtype, tables.real
     J, needed = real.shape[-1], mean.shape[-1]
     mean = jnp.where(real[..., :needed], mean, 0)
     square = jnp.where(real[..., :needed], square, 0)
@@ -205,6 +258,13 @@ def downward(up: Pass, place: Placement, layout: Layout, cotangents: jax.Array) 
     return jax.vmap(lambda q: pull(q)[0])(full)
 
 
-def count_pmf(up: Pass, place: Placement, layout: Layout) -> jax.Array:
+def count_pmf(up: Pass, tables: NoisyTables, place: Placement, layout: Layout) -> jax.Array:
     """P(n_ikj = l | m) = d log P / d log w_ikj(l), `[I, K, J, cell window]`."""
+    if layout.filters:
+        out = outside(up.log_w, tables, place, layout, up.log_w.shape[-2])
+        log_c = up.blocks.log_value[:, :, None]
+        reached = jnp.isfinite(log_c)
+        log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
+        share = jnp.where(reached, up.class_count_pmf[:, None, None] * jnp.exp(log_share), 0)
+        return out.cell * reversed_last(slide(reversed_last(share), out.others))
     return downward(up, place, layout, up.class_count_pmf[None, :, None])[0]

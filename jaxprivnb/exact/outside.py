@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxprivnb.exact import filters
 from jaxprivnb.exact.convolve import align, convolve, log_convolve, log_slide, slide
 from jaxprivnb.exact.evidence import normalise, over_rows, safe_log, zero
 from jaxprivnb.exact.window import Layout, Placement
+from jaxprivnb.tables import NoisyTables
 
 
 class Outside(NamedTuple):
@@ -23,10 +25,19 @@ class Outside(NamedTuple):
     """The two scales together, `[I, K, J]`."""
 
 
-def outside(log_w: jax.Array, place: Placement, layout: Layout, n_cells: int) -> Outside:
+def outside(
+    log_w: jax.Array, tables: NoisyTables, place: Placement, layout: Layout, n_cells: int
+) -> Outside:
     """The messages to the first `n_cells` cells of every block."""
     x, scale, _ = normalise(log_w, layout)
     J, reach = x.shape[-2], layout.class_ + layout.cell - 1
+    if layout.filters:
+        values, log_scale = filters.others(
+            filters.kernels(tables, layout.filters), layout.filters, n_cells
+        )
+        begin = place.class_[:, None, None] - place.cell[..., :n_cells] - (layout.cell - 1)
+        near = align(values, begin, reach)
+        return Outside(x[..., :n_cells, :], near, log_scale + scale[..., :n_cells])
     after = chain(x, layout)
     before, before_scale = _unit(x, layout), jnp.zeros_like(scale[..., 0])
     shift = place.class_[:, None] - place.cell.sum(-1, dtype=jnp.int32) - (layout.cell - 1)

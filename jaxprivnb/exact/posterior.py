@@ -190,7 +190,7 @@ def _in_chunks(f: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 @jax.jit
 @over_batch
 def _count_pmf(self: ExactPosterior) -> jax.Array:
-    return count_pmf(self._upward(), self.place, self.layout)
+    return count_pmf(self._upward(), self.tables, self.place, self.layout)
 
 
 @jax.jit

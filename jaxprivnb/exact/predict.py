@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
+from jaxprivnb.exact import filters
 from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.evidence import cell_counts, class_counts
 from jaxprivnb.exact.moments import Pass
@@ -30,9 +31,14 @@ def conditional_mean(
     """
     dtype, real = tables.counts.dtype, tables.real
     a = jnp.where(real, prior.feature, 0)[..., None]
-    out = outside(up.log_w, place, layout, real.shape[-1])
-    counts = jnp.broadcast_to(cell_counts(place, layout, dtype), up.log_w.shape)
-    mean_count = jnp.exp(log_mean_count(out, up.blocks.log_value, counts, layout))
+    if layout.filters:
+        kernel = filters.kernels(tables, layout.filters)
+        found = filters.chains(kernel, layout.filters)
+        mean_count = filters.mean_counts(kernel, found, place, layout)
+    else:
+        out = outside(up.log_w, tables, place, layout, real.shape[-1])
+        counts = jnp.broadcast_to(cell_counts(place, layout, dtype), up.log_w.shape)
+        mean_count = jnp.exp(log_mean_count(out, up.blocks.log_value, counts, layout))
     n = class_counts(place, layout, dtype)[:, None, None]
     return (mean_count + a) / (n + a.sum(2, keepdims=True))
 

@@ -19,6 +19,11 @@ SMALL = 512
 """Up to this many counts the whole range 0..N is cheap, and leaves nothing out."""
 DEPTH = 45.0
 """Nats by which the noise's density has fallen at the edge of a cell's window, before widening."""
+CLASS_DEPTH = 40.0
+"""The same for the message of a class at the edge of its window, where blocks are filtered."""
+FILTER_PRICE = 100
+"""Products of a convolution that cost as much as filtering one count through one cell
+(`bench/convolutions.py`)."""
 UNKNOWN_LENGTH = 1024
 """Length of both windows when N is traced and nothing is said about it."""
 
@@ -35,10 +40,15 @@ class Layout:
     """Both windows are 0, ..., length - 1 and contain 0..N, so no count is left out."""
     log_space: bool = False
     """Convolve in log space: slower, and nothing underflows."""
+    filters: int = 0
+    """Blocks are filtered on the counts 0, ..., filters - 1, which contain 0..N (`filters.py`; flat
+    priors only), and cut to the class windows; 0: the cells' windows are convolved."""
 
     def __post_init__(self) -> None:
         if self.whole and self.cell != self.class_:
             raise ValueError("a whole layout has windows of one length")
+        if self.filters and (self.whole or self.log_space):
+            raise ValueError("filters are for windows, and not in log space")
 
 
 class Placement(NamedTuple):
@@ -65,11 +75,12 @@ def whole(max_records: int, *, log_space: bool = False) -> Layout:
     return Layout(length, length, True, log_space)
 
 
-def plan(tables: NoisyTables, *, max_records: int | None = None) -> Layout:
+def plan(tables: NoisyTables, *, max_records: int | None = None, flat: bool = False) -> Layout:
     """The layout for one dataset or a whole batch whose N and noise can be read.
 
     The whole range if it is small or no dearer than windows, else windows wide enough for what is
-    usual; a fit that needs more says so in `lost_mass`, and `widen` gives the next layout.
+    usual; a fit that needs more says so in `lost_mass`, and `widen` gives the next layout. With
+    `flat`, which says that the blocks can be filtered, they are where that is cheapest.
     """
     N = _largest(tables.n_records) if max_records is None else max_records
     if N + 1 <= SMALL:
@@ -85,8 +96,15 @@ def plan(tables: NoisyTables, *, max_records: int | None = None) -> Layout:
     )
     wander = 4 * math.sqrt(2 * J / K)
     class_ = min(bucket(2 * (tail + wander) * unit + 1), J * cell)
-    windows = Layout(cell, class_, False)
-    return _cheaper(windows, whole(N), J)
+    complete = whole(N)
+    most = complete.cell
+    by_windows, by_all = _products(cell, class_, J), (max(J, 2) - 1) * most**2
+    if flat and FILTER_PRICE * max(J - 1, 1) * most < min(by_windows, by_all):
+        # Filters know all of h_i, so its window need not be wide enough for a bound.
+        class_ = bucket(2 * (_class_reach(J, K) + wander) * unit + 1)
+        return Layout(min(cell, most), min(class_, most), False, filters=most)
+    # The complete range if it is close: it leaves nothing out.
+    return Layout(cell, class_, False) if 1.5 * by_windows < by_all else complete
 
 
 def widen(
@@ -107,6 +125,11 @@ def widen(
     class_ = bucket(1.4 * layout.class_) if lost - lost_cell > 0.5 * tolerance else layout.class_
     if cell == layout.cell and class_ == layout.class_:
         cell, class_ = bucket(1.4 * cell), bucket(1.4 * class_)
+    if layout.filters:
+        cell, class_ = min(cell, layout.filters), min(class_, layout.filters)
+        if (cell, class_) == (layout.cell, layout.class_):  # only underflow is left
+            return whole(n_records, log_space=True)
+        return dataclasses.replace(layout, cell=cell, class_=class_)
     if cell > n_records or class_ > n_records:
         return whole(n_records)
     return Layout(cell, class_, False, layout.log_space)
@@ -148,14 +171,25 @@ def noise_reach(noise: Any, depth: float) -> float:
     return high
 
 
-def _cheaper(windows: Layout, complete: Layout, J: int) -> Layout:
-    """Whichever multiplies less; the complete one if it is close."""
-    levels, length, work = max(J, 2), windows.cell, 0.0
+def _class_reach(J: int, K: int) -> float:
+    """About where K tables' messages have fallen by `CLASS_DEPTH`, in units of the noise's scale.
+
+    At a distance of x units from its cells' total, a table's message is about (1 + x / J)^(J-1)
+    exp(-x) of what it is there.
+    """
+    x = 1.0
+    while K * (x - (J - 1) * math.log1p(x / J)) < CLASS_DEPTH:
+        x *= 1.02
+    return x
+
+
+def _products(cell: int, class_: int, J: int) -> float:
+    """Products in the tree of convolutions of one block's windows."""
+    levels, length, work = max(J, 2), cell, 0.0
     while levels > 2:
         work += levels / 2 * 2 * length**2
         levels, length = (levels + 1) // 2, 2 * length
-    work += length * windows.class_
-    return windows if 1.5 * work < (max(J, 2) - 1) * complete.cell**2 else complete
+    return work + length * class_
 
 
 def _begin(centre: jax.Array, N: jax.Array, length: int) -> jax.Array:

@@ -70,7 +70,7 @@ class Exact:
     shared_prior: bool = False
     """Whether all datasets have the same prior, whose weights are then computed once a block."""
     flat: bool = False
-    """Whether every prior is flat and the blocks have a closed form."""
+    """Whether the weights of all cells are geometric; see `exact.fit.is_flat`."""
 
     def run(
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, lanes: int
@@ -153,6 +153,7 @@ class Variational:
 
 def vb_engine(
     tables: NoisyTables,
+    prior: Prior | None,
     *,
     solver: Any = "kkt",
     bound: str = "mixture",
@@ -179,20 +180,28 @@ def vb_engine(
 
 
 def exact_engine(
-    tables: NoisyTables, *, tolerance: float | None = None, max_records: int | None = None
+    tables: NoisyTables,
+    prior: Prior | None,
+    *,
+    tolerance: float | None = None,
+    max_records: int | None = None,
 ) -> Exact:
     """Options of `fit_exact`, and the windows that suit the whole batch."""
-    layout = window.plan(tables, max_records=max_records)
-    return Exact(layout, exact_fit.resolve_tolerance(tolerance, tables.counts.dtype))
+    shared = prior is None or prior.class_.ndim == prior.feature.ndim - 2 == 1
+    # Priors of their own would let one dataset's decide about its neighbours' last bits.
+    flat = shared and exact_fit.is_flat(prior, tables)
+    layout = window.plan(tables, max_records=max_records, flat=flat)
+    tolerance = exact_fit.resolve_tolerance(tolerance, tables.counts.dtype)
+    return Exact(layout, tolerance, shared, flat)
 
 
-def naive_engine(tables: NoisyTables) -> Naive:
+def naive_engine(tables: NoisyTables, prior: Prior | None) -> Naive:
     """No options."""
     return Naive()
 
 
 ENGINES = {"vb": vb_engine, "exact": exact_engine, "naive": naive_engine}
-"""Makers of engines by method name; each takes the whole batch and the method's options."""
+"""Makers of engines by method name; each takes the batch, its prior and the method's options."""
 
 
 def _all_useful(length: jax.Array) -> Work:

@@ -1,7 +1,6 @@
 """`fit_many`: one call for a leading axis of any length."""
 
 import contextlib
-import dataclasses
 import inspect
 import os
 import sys
@@ -17,8 +16,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
-from jaxprivnb.exact.fit import is_flat
-from jaxprivnb.many.engines import ENGINES, Engine, Exact, Work
+from jaxprivnb.many.engines import ENGINES, Engine, Work
 from jaxprivnb.many.lanes import BLOCK
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.tables import NoisyTables, Prior, check_type, not_a_prior
@@ -69,15 +67,12 @@ def fit_many(
     known = _known_options(method)
     for name in options:
         validate.choice(f"an option of fit_many with method {method!r}", name, known)
-    engine = ENGINES[method](tables, **options)  # type: ignore[operator]
+    if not (prior is None or isinstance(prior, Prior)):
+        raise not_a_prior(prior)
+    engine = ENGINES[method](tables, prior, **options)  # type: ignore[operator]
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
     total = int(np.prod(batch))
     priors = _batch_prior(prior, tables, batch, total)
-    if isinstance(engine, Exact):
-        shared = prior is None or prior.class_.ndim == prior.feature.ndim - 2 == 1
-        # Priors of their own would let one dataset's decide about its neighbours' last bits.
-        closed = shared and is_flat(prior, tables)
-        engine = dataclasses.replace(engine, shared_prior=shared, flat=closed)
     chosen = tuple(jax.devices() if devices is None else devices)
     out = _Output(total)
     threads = _workers(chosen, workers)
@@ -225,8 +220,6 @@ def _batch_prior(
     if prior is None:
         leaves = [np.ones(s, counts.dtype) for s in shapes]
     else:
-        if not isinstance(prior, Prior):
-            raise not_a_prior(prior)
         leaves = [np.asarray(prior.class_), np.asarray(prior.feature)]
     out = []
     for name, leaf, shape in zip(("class_", "feature"), leaves, shapes, strict=True):
@@ -252,8 +245,8 @@ def _batch_prior(
 def _known_options(method: str) -> list[str]:
     """Keyword arguments that are of use: fit_many's own, then the method's."""
     own = inspect.signature(fit_many).parameters.values()
-    theirs = inspect.signature(ENGINES[method]).parameters  # type: ignore[arg-type]
-    return [p.name for p in own if p.kind is p.KEYWORD_ONLY] + [n for n in theirs if n != "tables"]
+    theirs = inspect.signature(ENGINES[method]).parameters.values()  # type: ignore[arg-type]
+    return [p.name for p in (*own, *theirs) if p.kind is p.KEYWORD_ONLY]
 
 
 @contextlib.contextmanager
