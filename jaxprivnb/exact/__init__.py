@@ -23,8 +23,9 @@ mixture of the two Betas with one more count, so a mixture over (l, n) is raised
 mixture over l alone with one total, whose CDF costs one incomplete beta (mixtures.py). Draws go
 backward through the same messages (draws.py); the predictive sums over n_i (predict.py).
 
-Two cells under a flat prior and noise of the form exp(-|x| / b) have c_ik, and the moments of a
-cell's count given its class's, in closed form (flat.py).
+Under a flat prior and noise of the form exp(-|x| / b), two cells have c_ik, and the moments of a
+cell's count given its class's, in closed form (flat.py); and with any number of cells, convolving
+with the weight of one is a filter that takes time linear in the counts (filters.py).
 
 Only the counts that carry mass are computed: every cell and every class has a window (window.py),
 and what the windows and floating point leave out is bounded, not guessed (lost.py).

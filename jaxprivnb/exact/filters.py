@@ -34,7 +34,7 @@ from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.noise import Geometric, Laplace
 from jaxprivnb.tables import NoisyTables
 
-_CHUNK = 2**15
+CHUNK = 2**15
 """Counts that are filtered side by side, about: what stays in a core's cache."""
 
 
@@ -308,7 +308,7 @@ def _over_blocks(f: Any, args: Any, length: int) -> Any:
     """F over the two leading axes of args, so many blocks at a time as the cache holds."""
     I, K = jax.tree.leaves(args)[0].shape[:2]
     rows = jax.tree.map(lambda x: x.reshape(I * K, *x.shape[2:]), args)
-    found = map_in_chunks(f, rows, _CHUNK // length)
+    found = map_in_chunks(f, rows, CHUNK // length)
     return jax.tree.map(lambda x: x.reshape(I, K, *x.shape[1:]), found)
 
 

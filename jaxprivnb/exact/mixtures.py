@@ -15,7 +15,7 @@ summation), and so is one minus the CDF. Every sum is of non-negative terms.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -148,19 +148,20 @@ def _raise(
         layout: of the fit.
     """
     shape = arrivals.cell.shape
-    args: Any = (arrivals, *(jnp.broadcast_to(x, shape[:3]) for x in (a, A, first_l, first_n)))
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), args)
-    raised = map_in_chunks(lambda x: _raise_cell(*x, layout), rows, _CHUNK // shape[-1])
+    of_cells = [jnp.broadcast_to(x, shape[:3]) for x in (a, A, first_l, first_n)]
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), (arrivals, of_cells))
+    one = lambda row: _raise_cell(layout, row[0], *row[1])  # noqa: E731
+    raised = map_in_chunks(one, rows, _CHUNK // shape[-1])
     return raised.reshape(shape)
 
 
 def _raise_cell(
+    layout: Layout,
     arrivals: _Arrivals,
     a: jax.Array,
     A: jax.Array,
     first_l: jax.Array,
     first_n: jax.Array,
-    layout: Layout,
 ) -> jax.Array:
     """`_raise` for one cell, without the leading axes: `[W]`."""
     width = arrivals.cell.shape[-1]

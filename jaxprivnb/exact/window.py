@@ -21,7 +21,7 @@ DEPTH = 45.0
 """Nats by which the noise's density has fallen at the edge of a cell's window, before widening."""
 CLASS_DEPTH = 40.0
 """The same for the message of a class at the edge of its window, where blocks are filtered."""
-FILTER_PRICE = 100
+FILTER_PRICE = 250
 """Products of a convolution that cost as much as filtering one count through one cell
 (`bench/convolutions.py`)."""
 UNKNOWN_LENGTH = 1024

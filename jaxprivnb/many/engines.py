@@ -7,6 +7,7 @@ over lanes at a time.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -49,6 +50,10 @@ class Engine(Protocol):
         """Fit a segment; `index [Q]` is each dataset's place in the whole batch."""
         ...
 
+    def grain(self, tables: NoisyTables, lanes: int) -> int:
+        """How many datasets are worked on at a time; a segment holds a multiple of that."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Naive:
@@ -59,6 +64,10 @@ class Naive:
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
         return by_blocks(_fit_naive, tables, prior, length=length), _all_useful(length)
+
+    def grain(self, tables: NoisyTables, lanes: int) -> int:
+        """All lanes."""
+        return lanes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +88,16 @@ class Exact:
         fit = lambda t, p: exact_fit.fit_window(  # noqa: E731
             t, p, self.layout, self.tolerance, self.flat
         )
-        numbers = tables.counts[0].size * self.layout.cell
-        block = max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
-        work = _all_useful(length)
+        block, work = self.grain(tables, lanes), _all_useful(length)
         if self.shared_prior:
             one = jax.tree.map(lambda x: x[0], prior)
             return by_blocks(lambda t: fit(t, one), tables, block=block, length=length), work
         return by_blocks(fit, tables, prior, block=block, length=length), work
+
+    def grain(self, tables: NoisyTables, lanes: int) -> int:
+        """As many as `EXACT_NUMBERS` allows, a power of two; the same whatever the batch."""
+        numbers = math.prod(tables.counts.shape[-3:]) * self.layout.cell
+        return max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
 
 
 class _Item(NamedTuple):
@@ -141,6 +153,10 @@ class Variational:
         best = jnp.argmax(ends.elbo, axis=1)
         chosen = jax.vmap(lambda end, s: jax.tree.map(lambda x: x[s], end))(ends, best)
         return dataclasses.replace(chosen, elbo_starts=ends.elbo), work
+
+    def grain(self, tables: NoisyTables, lanes: int) -> int:
+        """All lanes."""
+        return lanes
 
     def _starts(self, tables: NoisyTables, index: jax.Array) -> Theta:
         key = None

@@ -24,7 +24,7 @@ from jaxprivnb.tables import NoisyTables, Prior, check_type, not_a_prior
 LANES = BLOCK
 """Datasets in work at a time in each worker: fewer lanes leave fewer idle at the end."""
 SEGMENTS = (1, 4, 16, 64)
-"""Lengths of a compiled segment, in lanes: few, so that few programs are compiled."""
+"""Lengths of a compiled segment, in units: few, so that few programs are compiled."""
 
 
 def fit_many(
@@ -77,7 +77,9 @@ def fit_many(
     out = _Output(total)
     threads = _workers(chosen, workers)
     with _bar(progress, total, method) as advance:
-        segments = _Segments.of(total, lanes, threads)
+        # A short batch of large tables is cut finer than by lanes, so that every thread has some.
+        unit = lanes if total >= threads * lanes else engine.grain(flat, lanes)
+        segments = _Segments.of(total, unit, threads)
         run = partial(_run_segment, flat, priors, engine, lanes, chosen, segments)
         for start, stop, posterior, work in _in_order(run, segments.n_segments, threads):
             out.store(start, stop, posterior)
@@ -95,15 +97,15 @@ class _Segments(NamedTuple):
     length: int
     """Datasets in each but the last."""
     size: int
-    """The compiled length, with padding: one of `SEGMENTS` times the lanes."""
+    """The compiled length, with padding: one of `SEGMENTS` times the unit."""
 
     @classmethod
-    def of(cls, total: int, lanes: int, threads: int) -> "_Segments":
+    def of(cls, total: int, unit: int, threads: int) -> "_Segments":
         """As few segments as fit, as many for each thread, and of equal length."""
-        count = threads * max(1, -(-total // (threads * lanes * SEGMENTS[-1])))
-        rows = max(1, -(-total // (lanes * count)))
+        count = threads * max(1, -(-total // (threads * unit * SEGMENTS[-1])))
+        rows = max(1, -(-total // (unit * count)))
         size = next(s for s in SEGMENTS if s >= rows)
-        return cls(total, max(1, -(-total // (rows * lanes))), rows * lanes, size * lanes)
+        return cls(total, max(1, -(-total // (rows * unit))), rows * unit, size * unit)
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The datasets [start, stop) of a segment."""
