@@ -1,9 +1,15 @@
 """The figure: error against epsilon, coverage against epsilon, error against time."""
 
 import numpy as np
+from peers.designs import DESIGNS
 from peers.registry import PEERS
 
-SHORT = {"ju": "after Ju et al., N=100, I=5, K=5, J=3", "paper": "paper's grid, all N"}
+SHORT = {
+    "paper": "paper's grid, all N",
+    "ju": "after Ju et al., N=100, I=5, K=5, J=3",
+    "large": "N=10,000, I=4, K=20, J=5",
+}
+"""Designs in the order of the rows."""
 
 FEW = 5
 """Replicates in a cell below which a line says little."""
@@ -33,7 +39,7 @@ def mean_by_epsilon(design, name, key):
 
 
 def plot(content, path):
-    """Draw what there is of the paper's grid and of the design of Ju et al."""
+    """Draw what there is of the designs, a row for each."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -41,7 +47,7 @@ def plot(content, path):
 
     from jaxprivnb.style import FONT
 
-    names = [d for d in ("paper", "ju") if d in content["designs"]]
+    names = [d for d in SHORT if d in content["designs"]]
     if not names:
         return
     with matplotlib.rc_context(FONT):
@@ -50,7 +56,7 @@ def plot(content, path):
         )
         for row, name in zip(axes, names, strict=True):
             design = content["designs"][name]
-            of = "all tables together" if name == "ju" else "one table"
+            of = "all tables together" if DESIGNS[name].total else "one table"
             for peer in PEERS:
                 if peer.name in design["methods"]:
                     draw(row, design, peer)

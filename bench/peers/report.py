@@ -355,7 +355,10 @@ def beaten(content) -> str:
                         f"{ms(best['alone'])} ms)"
                     )
                 if t["batch"] < best["batch"]:
-                    wins.append(f"a batch at {c.removeprefix(name + ' ')}")
+                    wins.append(
+                        f"a batch at {c.removeprefix(name + ' ')} ({ms(t['batch'])} against "
+                        f"{ms(best['batch'])} ms a fit)"
+                    )
             first, best = next(iter(m["times"].values())), next(iter(ours["times"].values()))
             if first["compile"] < best["compile"]:
                 wins.append(f"compilation ({first['compile']:.1f} against {best['compile']:.1f} s)")
