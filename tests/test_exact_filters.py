@@ -214,14 +214,41 @@ def test_a_large_fit_is_that_of_windows():
     )
 
 
-def test_evidence_is_differentiable_in_the_noise():
-    def evidence(scale, layout):
-        tables = pnb.NoisyTables(uneven(5.0).counts, 60, pnb.Laplace(scale))
+def test_evidence_is_differentiable_in_noise_and_counts():
+    """With a count of exactly 0, where it meets the edge of the range."""
+    counts = np.asarray(uneven(5.0).counts).copy()
+    counts[0, 0, 0] = 0
+
+    def evidence(counts, scale, layout):
+        tables = pnb.NoisyTables(counts, 60, pnb.Laplace(scale))
         return fit_window(tables, pnb.Prior.uniform(tables), layout, 1e-9, True).log_evidence
 
-    layouts = whole(60), Layout(64, 64, False, filters=64)
-    slow, fast = (jax.grad(evidence)(jnp.asarray(5.0), layout) for layout in layouts)
-    assert float(fast) == pytest.approx(float(slow), rel=1e-9)
+    slow, fast = (
+        jax.grad(evidence, argnums=(0, 1))(jnp.asarray(counts), jnp.asarray(5.0), layout)
+        for layout in (whole(60), Layout(64, 64, False, filters=64))
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), fast, slow)
+
+
+@pytest.mark.parametrize(("J", "dtype"), [(64, "float64"), (14, "float32")])
+def test_many_categories_lose_nothing(J, dtype):
+    """The floor of underflow must not grow with every cell, nor count far from the mode."""
+    sim = pnb.simulate(
+        jax.random.key(10), n_records=600, n_categories=(J,) * 2, noise=pnb.Laplace(2.0),
+        dtype=jnp.dtype(dtype),
+    )  # fmt: skip
+    layout = Layout(640, 512, False, filters=640)
+    fit = fit_window(sim.tables, pnb.Prior.uniform(sim.tables), layout, 1e-4, True)
+    assert int(fit.status) == Status.SUCCESS
+    assert float(fit.lost_mass) < 1e-6
+
+
+def test_a_range_that_does_not_hold_n_loses_everything():
+    tables = pnb.NoisyTables(np.full((2, 2, 5), 300.0), 3000, pnb.Laplace(20.0))
+    prior = pnb.Prior.uniform(tables)
+    fit = fit_window(tables, prior, Layout(1536, 1536, False, filters=1536), 1e-9, True)
+    assert int(fit.status) == Status.LOST_MASS
+    assert float(fit.lost_mass) == 1
 
 
 def test_a_batch_changes_none_of_its_fits():

@@ -25,7 +25,7 @@ backward through the same messages (draws.py); the predictive sums over n_i (pre
 
 Under a flat prior and noise of the form exp(-|x| / b), two cells have c_ik, and the moments of a
 cell's count given its class's, in closed form (flat.py); and with any number of cells, convolving
-with the weight of one is a filter that takes time linear in the counts (filters.py).
+with the weight of one is a filter of log2 L passes over L counts (filters.py).
 
 Only the counts that carry mass are computed: every cell and every class has a window (window.py),
 and what the windows and floating point leave out is bounded, not guessed (lost.py).

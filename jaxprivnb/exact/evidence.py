@@ -170,6 +170,21 @@ def log_class_messages(
     return jnp.where(inside, per_class + (log_c - per_block).sum(1), -jnp.inf)
 
 
+def log_most(near: jax.Array, far: jax.Array, tables: NoisyTables) -> jax.Array:
+    """A bound on log g_ik(n) for the n between near and far `[..., I, S]`: `[..., I, K, S]`.
+
+    g is a mean of prod_j f(m_j - l_j) over tables with sum_j l_j = n, and log f is concave: its
+    largest value for J equal gaps, J log f((sum_j m_j - n) / J), at the n nearest to sum_j m_j.
+    """
+    real = tables.real
+    S = jnp.where(real, tables.counts, 0).sum(-1)[..., None]  # [I, K, 1]
+    J = jnp.maximum(real.sum(-1), 1).astype(S.dtype)[..., None]  # [K, 1]
+    ends = jnp.stack([near, far])[..., None, :]
+    gap = S - jnp.clip(S, ends.min(0), ends.max(0))
+    noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
+    return jnp.where(real.any(-1)[..., None], J * noise.log_prob(gap / J), 0)
+
+
 def log_total(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
     """Log [h_1 * ... * h_I](N), scalar."""
     theta = tilt(log_h, place, layout, N)

@@ -1,4 +1,4 @@
-"""Convolution with the weight of a cell in time linear in the counts, for flat priors.
+"""Convolution of L counts with the weight of a cell in log2 L passes, for flat priors.
 
 With a concentration of 1 and noise of the form exp(-|x| / b), the weight of a cell is two geometric
 sequences that meet at its noisy count m. With r = exp(-1 / b), M = floor(m) and constants u, v:
@@ -29,7 +29,7 @@ from jax import lax
 
 from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.convolve import align
-from jaxprivnb.exact.evidence import Blocks, grown_floor, safe_log
+from jaxprivnb.exact.evidence import Blocks, safe_log
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.noise import Geometric, Laplace
 from jaxprivnb.tables import NoisyTables
@@ -84,7 +84,8 @@ def kernels(tables: NoisyTables, length: int) -> Kernel:
     scale, log_peak = tables.noise.value, tables.noise.log_peak
     if scale.ndim == 1:
         scale, log_peak = scale[:, None], log_peak[:, None]  # [K, 1]
-    inside = jnp.clip(m, 0, length - 1)
+    # Not `clip`, whose derivative at a count of exactly 0 is neither side's.
+    inside = jnp.where(m < 0, 0, jnp.where(m > length - 1, length - 1, m))
     below = jnp.floor(inside)
     rate = jnp.broadcast_to(1 / scale, m.shape)
     log_near, log_far = (below - inside) * rate, (inside - below - 1) * rate
@@ -145,7 +146,8 @@ def chain(kernel: Kernel, length: int) -> Chain:
     def add(carry: Any, cell: Kernel) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         head, log_scale, floor = carry
         found, growth = _scaled(smooth(head, cell))
-        floor = grown_floor(jnp.stack([floor, jnp.full_like(floor, tiny)]), length) / growth
+        # What was lost so far is spread by the weight; of this one's sums, what is tiny is lost.
+        floor = (floor * weight(cell, length).sum() + 4 * length * tiny) / growth
         carry = found, log_scale + cell.log_scale + jnp.log(growth), floor
         return carry, (found, growth)
 

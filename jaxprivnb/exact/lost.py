@@ -26,7 +26,14 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxprivnb.exact.evidence import class_counts, log_class_messages, log_total, tilt, tilted
+from jaxprivnb.exact.evidence import (
+    class_counts,
+    log_class_messages,
+    log_most,
+    log_total,
+    tilt,
+    tilted,
+)
 from jaxprivnb.exact.moments import Pass
 from jaxprivnb.exact.weights import log_noise, log_rising
 from jaxprivnb.exact.window import Layout, Placement
@@ -78,27 +85,29 @@ def bound(up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout:
     if beyond is None:
         share = jnp.where(layout.class_ > N, share, 1)
         return Lost(share, share)
+    if layout.filters:
+        share = jnp.where(layout.filters > N, share, 1)
     if log_h.shape[0] == 1:  # one class: its count is N, which its window holds
         return Lost(share, share)
     sums = jnp.logaddexp(logsumexp(log_h, axis=-1), beyond)
     tops = jnp.minimum(jnp.logaddexp(log_h.max(-1), beyond) - sums, 0)
     others = sums.sum() - sums + _least_other(tops)
     total = jnp.logaddexp(inside, logsumexp(beyond + others))
-    return Lost(_share(up.log_total, total), share)
+    return Lost(jnp.maximum(_share(up.log_total, total), share), share)
 
 
 def _log_class_floor(log_h: jax.Array, place: Placement, layout: Layout, N: jax.Array) -> jax.Array:
     """Log of a bound on what underflow took from `log_total`; -inf where logs are convolved.
 
     Of at most W^(I-1) products of entries over the largest ones of their messages, each can lose
-    the smallest number at each of I - 1 convolutions.
+    three times the smallest number at each convolution: in its factors and in itself.
     """
     I, W = log_h.shape
     if not layout.filters or I == 1:
         return jnp.asarray(-jnp.inf, log_h.dtype)
     theta = tilt(log_h, place, layout, N)
     tops = tilted(log_h, theta, place, layout).max(-1)
-    most = math.log(I) + (I - 1) * math.log(W) + math.log(jnp.finfo(log_h.dtype).tiny)
+    most = math.log(3 * I) + (I - 1) * math.log(W) + math.log(jnp.finfo(log_h.dtype).tiny)
     floor = most + tops.sum() - theta * N
     # Below rounding it is to change nothing at all, so that the bound can be exactly 0.
     least = log_total(log_h, place, layout, N) + math.log(jnp.finfo(log_h.dtype).eps / 8)
@@ -228,21 +237,6 @@ def _log_beyond(
     concentration = jnp.concatenate([prior.class_[:, None], A], axis=1)[..., None]  # [I, 1 + K, 1]
     rising = log_rising(jnp.stack([near, far])[:, :, :, None], concentration)
     per_class, per_block = rising[:, :, :, 0].max(0), (-rising[:, :, :, 1:]).max(0)
-    g = jnp.minimum(per_block + chernoff, _log_most(near, far, tables))
+    g = jnp.minimum(per_block + chernoff, log_most(near, far, tables))
     each = jnp.log(jnp.abs(far - near) + 1) + per_class + g.sum(2)
     return logsumexp(jnp.where(exists, each, -jnp.inf), axis=(0, 2))
-
-
-def _log_most(near: jax.Array, far: jax.Array, tables: NoisyTables) -> jax.Array:
-    """The largest J log f((S - n) / J) for n between near and far `[2, I, stretch]`.
-
-    Returns:
-        `[2, I, K, stretch]`.
-    """
-    real = tables.real
-    S = jnp.where(real, tables.counts, 0).sum(-1)[..., None]  # [I, K, 1]
-    J = jnp.maximum(real.sum(-1), 1).astype(S.dtype)[..., None]  # [K, 1]
-    ends = jnp.stack([near, far])[:, :, :, None]
-    gap = S - jnp.clip(S, ends.min(0), ends.max(0))
-    noise = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, tables.noise)
-    return jnp.where(real.any(-1)[..., None], J * noise.log_prob(gap / J), 0)

@@ -16,13 +16,14 @@ from jaxprivnb.exact.evidence import (
     cell_counts,
     class_counts,
     log_class_messages,
+    log_most,
     log_total,
     log_weights,
     normalise,
 )
 from jaxprivnb.exact.flat import FlatBlocks, flat_blocks
 from jaxprivnb.exact.outside import outside, reversed_last
-from jaxprivnb.exact.weights import log_rising
+from jaxprivnb.exact.weights import log_rising, log_rising_window
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
 
@@ -124,7 +125,11 @@ def _log_beyond(
     L = layout.filters
     everywhere, all_of_it = Placement(*map(jnp.zeros_like, place)), Layout(L, L, True)
     log_c, floor = filters.blocks(chains, everywhere, all_of_it)
-    log_c = jnp.logaddexp(log_c, floor[..., None])
+    # Far from the mode a floor says less than the noise does.
+    counts = class_counts(everywhere, all_of_it, log_c.dtype)
+    A = jnp.where(tables.real, prior.feature, 0).sum(-1)
+    most = log_most(counts, counts, tables) + log_rising_window(None, A, L)
+    log_c = jnp.minimum(jnp.logaddexp(log_c, floor[..., None]), most)
     N = tables.n_records
     log_h = log_class_messages(log_c, prior, tables.real, everywhere, all_of_it, N)
     n = jnp.arange(L, dtype=jnp.int32)
@@ -262,9 +267,9 @@ def count_pmf(up: Pass, tables: NoisyTables, place: Placement, layout: Layout) -
     """P(n_ikj = l | m) = d log P / d log w_ikj(l), `[I, K, J, cell window]`."""
     if layout.filters:
         out = outside(up.log_w, tables, place, layout, up.log_w.shape[-2])
-        log_c = up.blocks.log_value[:, :, None]
-        reached = jnp.isfinite(log_c)
+        log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
+        reached = (pmf > 0) & jnp.isfinite(log_c)
         log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
-        share = jnp.where(reached, up.class_count_pmf[:, None, None] * jnp.exp(log_share), 0)
+        share = jnp.where(reached, pmf * jnp.exp(log_share), 0)
         return out.cell * reversed_last(slide(reversed_last(share), out.others))
     return downward(up, place, layout, up.class_count_pmf[None, :, None])[0]

@@ -96,7 +96,8 @@ class Exact:
 
     def grain(self, tables: NoisyTables, lanes: int) -> int:
         """As many as `EXACT_NUMBERS` allows, a power of two; the same whatever the batch."""
-        numbers = math.prod(tables.counts.shape[-3:]) * self.layout.cell
+        longest = max(self.layout.cell, self.layout.filters)
+        numbers = math.prod(tables.counts.shape[-3:]) * longest
         return max(1, min(BLOCK, EXACT_NUMBERS >> (numbers - 1).bit_length()))
 
 
