@@ -21,9 +21,9 @@ DEPTH = 45.0
 """Nats by which the noise's density has fallen at the edge of a cell's window, before widening."""
 CLASS_DEPTH = 40.0
 """The same for the message of a class at the edge of its window, where blocks are filtered."""
-FILTER_PRICE = 250
-"""Products of a convolution that cost as much as filtering one count through one cell
-(`bench/convolutions.py`)."""
+FILTER_PRICE = 600
+"""Products of convolutions for which one count is filtered through one cell instead. About 250 cost
+as much (`bench/convolutions.py`); but the price of windows does not grow with N."""
 UNKNOWN_LENGTH = 1024
 """Length of both windows when N is traced and nothing is said about it."""
 
