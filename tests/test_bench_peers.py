@@ -76,6 +76,22 @@ def test_time_that_runs_out_leaves_the_first_releases(monkeypatch):
     )
 
 
+def test_a_batch_is_timed_by_its_best_call_and_compilation_apart(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(protocol.time, "perf_counter", lambda: clock[0])
+    lengths = iter([9.0, 5.0, 3.0, 4.0, 6.0, 5.0])  # of batches, the first with compilation
+
+    def fit(some):
+        clock[0] += next(lengths) if some.size > 1 else 1.0
+        return frequencies(some)
+
+    found = protocol.time_method(Method(fit), releases(4), cap=1e9, lanes=4)
+    assert found["alone"] == 1
+    assert found["batch"] == 3 / 4
+    assert found["compile_batch"] == 6
+    assert found["batch_size"] == 4
+
+
 def test_intervals_that_cost_time_are_for_the_first_releases():
     plain = lambda r: frequencies(r)._replace(class_interval=None, feature_interval=None)  # noqa: E731
     method = Method(plain, intervals=frequencies)
