@@ -289,6 +289,16 @@ def test_targets_are_judged_by_the_numbers():
     assert slow["exact has the lowest squared error of P(X|Y) in every cell"]["holds"]
 
 
+def test_coverage_is_judged_in_cells_with_enough_replicates():
+    cell = {"coverage_feature": (0.925, 0.02), "replicates_of_intervals": 8}
+    low = {"cells": [cell] * 7, "overall": {"coverage_feature": (0.925, 0.008)}}
+    assert report.coverage_off(low, "coverage_feature") == (0, 7, 0.925, 0.008)
+    bad = {**cell, "coverage_feature": (0.6, 0.02)}
+    assert report.coverage_off({**low, "cells": [bad, *[cell] * 6]}, "coverage_feature").cells == 1
+    few = {**bad, "replicates_of_intervals": 4}
+    assert report.coverage_off({**low, "cells": [few]}, "coverage_feature") is None
+
+
 def test_the_page_says_where_a_peer_wins():
     page = report.markdown(made_content(0.05))
     assert "private-pgm, l1 loss" in page

@@ -1,5 +1,7 @@
 """From measures to the JSON's rows, the verdict on each target, and the Markdown page."""
 
+from typing import NamedTuple
+
 import numpy as np
 from peers import measures
 from peers.designs import DESIGNS, timing_name
@@ -108,14 +110,16 @@ def targets(content) -> list[dict]:
                 f"{min(p.values()):.2g}, allowed {ALPHA / len(p):.1g}",
                 not wins,
             )
-    off = {n: coverage_off(m["cells"], "coverage_feature") for n, m in methods.items()}
+    off = {n: coverage_off(m, "coverage_feature") for n, m in methods.items()}
     off = {n: o for n, o in off.items() if o is not None}
     if OURS in off:
+        said = [f"{n} {o.cells} of {o.of}, {o.mean:.3f} ± {o.error:.3f}" for n, o in off.items()]
         claim(
             "exact has the only nominal coverage of P(X|Y)",
             "95% in every cell, nobody else",
-            "cells off beyond chance: " + "; ".join(f"{n} {c} of {t}" for n, (c, t) in off.items()),
-            [n for n, (count, _) in off.items() if count == 0] == [OURS],
+            "cells off beyond chance, and the mean of all with its standard error: "
+            + "; ".join(said),
+            [n for n, o in off.items() if o.cells == 0] == [OURS],
         )
     time = lambda name, cell, how: methods[name]["times"][cell][how]  # noqa: E731
     cells = list(methods[OURS]["times"])
@@ -164,14 +168,27 @@ def comparisons(methods, key) -> dict[tuple[str, int], float]:
     }
 
 
-def coverage_off(cells, key) -> tuple[int, int] | None:
-    """(cells whose coverage is not 95%, cells), if there are intervals."""
+class CoverageOff(NamedTuple):
+    """Where a method's coverage is not 95% beyond chance."""
+
+    cells: int
+    """In how many cells, `ALPHA` shared among them."""
+    of: int
+    """Cells that were judged."""
+    mean: float
+    """Coverage over all cells: it shows what few replicates a cell hide, but is not judged."""
+    error: float
+    """Standard error of that."""
+
+
+def coverage_off(method, key) -> CoverageOff | None:
+    """How far a method is from nominal, if it has intervals for 5 replicates or more of a cell."""
     n = "replicates_of_intervals"
-    found = [(*c[key], c[n]) for c in cells if key in c and c[n] >= 5]
+    found = [(*c[key], c[n]) for c in method["cells"] if key in c and c[n] >= 5]
     if not found:
         return None
     p = [measures.off_nominal(*f, LEVEL) for f in found]
-    return sum(x < ALPHA / len(p) for x in p), len(p)
+    return CoverageOff(sum(x < ALPHA / len(p) for x in p), len(p), *method["overall"][key])
 
 
 # The page.
