@@ -6,14 +6,15 @@ products has no cancellation: every entry is right to rounding, however small, u
 
 One thread in float64, the first L entries, microseconds a row (`bench/convolutions.py`):
 
-    L           64    128    256    512   1024   2048
-    direct     1.2    3.1    6.8     21     76    273
-    halving    1.5    2.6    6.3     23     56    202
-    FFT        1.4    2.2    5.6     13     31     56
+    L           64    128    256    512   1024   2048   4096
+    direct     0.5    1.4    4.2     11     38    115    485
+    halving    0.5    1.4    2.5     11     34    137    416
+    FFT        0.6    1.3    1.9    5.6     10     25     88
+    filter     0.9    2.0    4.2    9.6     21     50    117
 
 so up to a few hundred counts exactness is almost free, and beyond that windows keep L small. The
 FFT's relative error in the tail of a Laplace weight of scale 8 is 5e-5 at L = 128 and without bound
-from 256 on.
+from 256 on. Filters (filters.py) keep every digit as well, but convolve with one kind of weight only.
 
 The log-space pair at the end never underflows; it costs an exponential for each product and serves
 the few convolutions over classes, where messages are products over all K tables.
