@@ -14,7 +14,7 @@ One thread in float64, the first L entries, microseconds a row (`bench/convoluti
 
 so up to a few hundred counts exactness is almost free, and beyond that windows keep L small. The
 FFT's relative error in the tail of a Laplace weight of scale 8 is 5e-5 at L = 128 and without bound
-from 256 on. Filters (filters.py) keep every digit as well, but convolve with one kind of weight only.
+from 256 on. Filters (filters.py) keep every digit too, but know one kind of weight only.
 
 The log-space pair at the end never underflows; it costs an exponential for each product and serves
 the few convolutions over classes, where messages are products over all K tables.
