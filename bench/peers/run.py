@@ -1,6 +1,6 @@
 """Everyone on the same releases, in one run: accuracy, calibration and speed against the field.
 
-    make peers                                    an hour or more on two cores
+    make peers                                    about 35 minutes on two cores
     PYTHONPATH=bench:. python -m peers.run --quick         some minutes, for a look
 
 Simulates releases, makes a virtual environment for each peer (newest releases from PyPI), checks
