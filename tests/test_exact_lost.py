@@ -80,3 +80,16 @@ def test_a_million_records():
     lower, upper = fit.feature_interval(0.99)
     middle = (lower + upper) / 2
     np.testing.assert_allclose(middle, fit.feature_mean, atol=1e-4)
+
+
+def test_a_class_of_few_records_loses_nothing():
+    """103 of 10,000 records, cells near 0: there Chernoff's bound alone says that all is lost."""
+    tables = pnb.simulate(
+        jax.random.key(1), n_records=10_000, n_classes=4, n_categories=(5,) * 20,
+        noise=pnb.Laplace(4.0), shape=(4,),
+    ).tables  # fmt: skip
+    tables = jax.tree.map(lambda x: x[2], tables)
+    layout = plan(tables)
+    assert not layout.whole
+    fit = fit_window(tables, pnb.Prior.uniform(tables), layout, 1e-10)
+    assert float(fit.lost_mass) < 1e-10

@@ -25,7 +25,7 @@ from jax.scipy.special import betainc, expit, gammaln, logit, ndtri
 from jaxprivnb.exact.chunks import map_in_chunks
 from jaxprivnb.exact.evidence import zero
 from jaxprivnb.exact.moments import Pass
-from jaxprivnb.exact.outside import Outside, outside, reversed_last
+from jaxprivnb.exact.outside import Outside, log_share, outside, reversed_last
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
 
@@ -116,14 +116,12 @@ class _Arrivals(NamedTuple):
 
 
 def _arrivals(out: Outside, up: Pass, layout: Layout) -> _Arrivals:
-    log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
-    reached = (pmf > 0) & jnp.isfinite(log_c)
-    log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
+    share, reached = log_share(out, up.blocks.log_value, up.class_count_pmf)
+    pmf = up.class_count_pmf[:, None, None]
     if layout.log_space:
-        log_pmf = jnp.log(jnp.where(reached, pmf, 1))
-        factor = jnp.where(reached, log_share + log_pmf, -jnp.inf)
+        factor = jnp.where(reached, share + jnp.log(jnp.where(reached, pmf, 1)), -jnp.inf)
     else:
-        factor = jnp.where(reached, pmf * jnp.exp(log_share), 0)
+        factor = jnp.where(reached, pmf * jnp.exp(share), 0)
     beyond = [(0, 0)] * 3 + [(0, 0 if layout.whole else layout.class_ - 1)]
     pad = lambda x: jnp.pad(x, beyond, constant_values=zero(layout))  # noqa: E731
     return _Arrivals(pad(out.cell), pad(reversed_last(out.others)), factor)

@@ -22,7 +22,7 @@ from jaxprivnb.exact.evidence import (
     normalise,
 )
 from jaxprivnb.exact.flat import FlatBlocks, flat_blocks
-from jaxprivnb.exact.outside import outside, reversed_last
+from jaxprivnb.exact.outside import log_share, outside, reversed_last
 from jaxprivnb.exact.weights import log_rising, log_rising_window
 from jaxprivnb.exact.window import Layout, Placement
 from jaxprivnb.tables import NoisyTables, Prior
@@ -267,9 +267,7 @@ def count_pmf(up: Pass, tables: NoisyTables, place: Placement, layout: Layout) -
     """P(n_ikj = l | m) = d log P / d log w_ikj(l), `[I, K, J, cell window]`."""
     if layout.filters:
         out = outside(up.log_w, tables, place, layout, up.log_w.shape[-2])
-        log_c, pmf = up.blocks.log_value[:, :, None], up.class_count_pmf[:, None, None]
-        reached = (pmf > 0) & jnp.isfinite(log_c)
-        log_share = out.log_scale[..., None] - jnp.where(reached, log_c, 0)
-        share = jnp.where(reached, pmf * jnp.exp(log_share), 0)
+        log_ratio, reached = log_share(out, up.blocks.log_value, up.class_count_pmf)
+        share = jnp.where(reached, up.class_count_pmf[:, None, None] * jnp.exp(log_ratio), 0)
         return out.cell * reversed_last(slide(reversed_last(share), out.others))
     return downward(up, place, layout, up.class_count_pmf[None, :, None])[0]

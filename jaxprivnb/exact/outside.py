@@ -103,6 +103,19 @@ def _cut(u: jax.Array, v: jax.Array, shift: jax.Array, length: int, layout: Layo
     return over_rows(log_slide)(u, near) if layout.log_space else slide(u, near)
 
 
+def log_share(out: Outside, log_c: jax.Array, pmf: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(Log of the scale over c_ik(n), where P(n_i = n | m) > 0), both `[I, K, J, class window]`.
+
+    Args:
+        out: the messages to the cells.
+        log_c: log c_ik(n), `[I, K, class window]`.
+        pmf: P(n_i = n | m), `[I, class window]`.
+    """
+    log_c, pmf = log_c[:, :, None], pmf[:, None, None]
+    reached = (pmf > 0) & jnp.isfinite(log_c)
+    return out.log_scale[..., None] - jnp.where(reached, log_c, 0), reached
+
+
 def log_mean_count(out: Outside, log_c: jax.Array, counts: jax.Array, layout: Layout) -> jax.Array:
     """Log E[n_ikj | n_i = n, m] for every n in the class windows, `[I, K, J, class window]`.
 
