@@ -24,11 +24,7 @@ def main():
     arguments = parser.parse_args()
     solvers = {
         f"{rule}, {n}": Armijo(inner_steps=n, rule=rule)
-        for rule, steps in (
-            ("curvature", (1, 2, 5, 20)),
-            ("spectral", (1, 5)),
-            ("longest", (5, 20)),
-        )
+        for rule, steps in (("curvature", (1, 2, 5, 20)), ("longest", (5, 20)))
         for n in steps
     }
     rows = []

@@ -3,6 +3,11 @@
 import json
 import os
 import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +17,8 @@ import numpy as np
 
 import jaxprivnb as pnb
 
-RESULTS = Path(__file__).parent / "results"
+BENCH = Path(__file__).parent
+RESULTS = BENCH / "results"
 SIZES = (50, 100, 200, 500)
 EPSILONS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
@@ -44,19 +50,61 @@ def timed(f, repeat=1):
     return best, result
 
 
-def write(name, content):
-    """Write bench/results/NAME.json with what it was measured on."""
-    RESULTS.mkdir(exist_ok=True)
-    stamp = {
+def processor_seconds(f):
+    """(seconds that all threads of this process spend in one call, its result)."""
+    begin = time.process_time()
+    result = jax.block_until_ready(f())
+    return time.process_time() - begin, result
+
+
+def commit():
+    """The commit that is measured, "+" where its code was changed since; None outside of git."""
+    if shutil.which("git") is None:
+        return None
+    git = lambda *words: subprocess.run(  # noqa: E731
+        ("git", *words), cwd=BENCH.parent, capture_output=True, text=True, check=False
+    )
+    head = git("rev-parse", "HEAD")
+    if head.returncode:
+        return None
+    changed = git("status", "--porcelain", "--", "jaxprivnb", "bench", ":!bench/results").stdout
+    return head.stdout.strip() + "+" * bool(changed)
+
+
+def processor():
+    """The model of the processor, or its architecture."""
+    cpuinfo = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return named[1] if named else platform.machine()
+
+
+BEGIN, COMMIT = time.perf_counter(), commit()
+"""When the script began, and what it then read: the working copy may move on."""
+
+
+def stamp():
+    """What a result was measured on, how, and in how many seconds."""
+    return {
+        "command": shlex.join(
+            ["python", os.path.relpath(sys.argv[0], BENCH.parent), *sys.argv[1:]]
+        ),
+        "commit": COMMIT,
         "jaxprivnb": pnb.__version__,
         "jax": jax.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cores": os.cpu_count(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
         "devices": [str(d) for d in jax.devices()],
         "date": time.strftime("%Y-%m-%d"),
+        "seconds": round(time.perf_counter() - BEGIN, 1),
     }
+
+
+def write(name, content):
+    """Write bench/results/NAME.json, stamped."""
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"stamp": stamp, **content}, indent=1) + "\n")
-    print(f"wrote {path.relative_to(Path(__file__).parent.parent)}")
+    path.write_text(json.dumps({"stamp": stamp(), **content}, indent=1) + "\n")
+    print(f"wrote {path.relative_to(BENCH.parent)}")

@@ -43,8 +43,8 @@ def measure(n_records):
         "seconds": statistics.median(seconds[1:]),
         "lost_mass": float(fit.lost_mass),
         "status": int(fit.status),
-        "cell_window": fit.layout.cell,
-        "class_window": fit.layout.class_,
+        "cell_window": fit.path.questions.length,
+        "class_window": fit.path.questions.window,
         "covered_95": float(covered.mean()),
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }

@@ -3,11 +3,11 @@
     python bench/exact_throughput.py [--replicates 10000]
 
 I=2, K=5, J=2, N=200, float64 and float32; a uniform prior, whose blocks have a closed form, and
-Jeffreys', whose blocks are convolved. An FFT-based fit that gives the evidence, means and
-standard deviations needs, for each of the I K blocks, J transforms of the weights and one back
-for the message; and for each of three cotangents (counts, E p, E p^2) one transform and J back: 1
-+ J + 3 (1 + J) real transforms of length 512, the power of two that holds a convolution of two
-sequences of 201. Those transforms alone, batched, are timed in the same run, on as many threads
+Jeffreys', whose blocks are transformed. A plain fit by Fourier transforms that gives the evidence,
+means and standard deviations needs, for each of the I K blocks, J transforms of the weights and one
+back for the message; and for each of three cotangents (counts, E p, E p^2) one transform and J
+back: 1 + J + 3 (1 + J) real transforms of length 512, the power of two that holds a convolution of
+two sequences of 201. Those transforms alone, batched, are timed in the same run, on as many threads
 as `fit_many` uses.
 """
 

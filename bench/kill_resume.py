@@ -15,11 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from common import write
+
+from jaxprivnb.storage import LocalStorage
 from jaxprivnb.study.chunks import n_chunks
+from jaxprivnb.study.folder import part_name, read_manifest
 from jaxprivnb.study.load import load_study
 from jaxprivnb.study.specfile import load_spec
-from jaxprivnb.study.storage import LocalStorage
-from jaxprivnb.study.store import part_name, read_manifest
 
 SPEC = """\
 name = "kill-resume"
@@ -79,7 +81,7 @@ def main() -> None:
         )
 
         out, more = root / "out", ["--engine", options.engine]
-        chunks, kept = n_chunks(spec), {}
+        chunks, kept, rows = n_chunks(spec), {}, []
         for kill in range(options.kills):
             process = subprocess.Popen([*base, str(out), *more])
             if kill % 4 == 3:  # by the clock, while it starts up
@@ -98,11 +100,14 @@ def main() -> None:
             assert named <= now.keys(), f"lost: {sorted(named - now.keys())}"
             assert kept.items() <= now.items(), "a finished part changed"
             kept = now
-            print(f"kill {kill + 1:2d}: {len(kept)}/{chunks} parts, {len(named)} named")
+            rows.append({"parts": len(kept), "named": len(named)})
+            print(f"kill {kill + 1:2d}: {len(kept)}/{chunks} parts, {len(named)} named", flush=True)
         subprocess.run([*base, str(out), *more], check=True)
         assert kept.items() <= digests(out).items(), "a finished part changed"
         assert load_study(out).equals(load_study(root / "whole")), "rows differ"
         print(f"{options.kills} kills: same rows bit for bit, no part lost")
+    if options.engine == "local":
+        write("kill_resume", {"kills": options.kills, "parts": chunks, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
     python bench/privacy_audit.py [--draws 1000000]
 
-Two datasets differ in one record. Each is released many times, through the public function, and
-events of the form {log-likelihood ratio >= t} are counted. If P(E | D) > exp(epsilon) P(E | D') +
-delta for some event then the claim is false; Clopper-Pearson bounds, Bonferroni over all events,
-turn the counts into a lower bound of epsilon that holds with probability 0.999. Under a true claim
-it stays below the claimed epsilon. The same audit with the noise halved on purpose must find a
-violation, or it could not have found anything.
+Two datasets differ in c records, replaced or removed. Each is released many times, through the
+public function, and events of the form {log-likelihood ratio >= t} are counted. If P(E | D) >
+exp(epsilon) P(E | D') + delta for some event then the claim is false; Clopper-Pearson bounds,
+Bonferroni over all events, turn the counts into a lower bound of epsilon that holds with
+probability 0.999. Under a true claim it stays below the claimed epsilon. The same audit with a
+fault planted must find a violation, or it could not have found anything: noise that is half as wide
+as it should be, or data that differ in another way than the release was told.
 
 One call makes many draws: the records are repeated in blocks, each block with categories of its
 own, and the noise is independent from cell to cell. So a block's cells are a release of the block.
@@ -24,15 +25,39 @@ from scipy import stats
 import jaxprivnb as pnb
 from jaxprivnb.privacy import mechanism
 
-# (class, category of feature 1, category of feature 2); the neighbours differ in the last record.
-RECORDS = np.array([[0, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0]])
-NEIGHBOURS = np.array([[0, 0, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]])
+# (class, category of feature 1, category of feature 2); neighbours differ in the last c records.
+RECORDS = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
+OTHER = np.array([1, 1, 1])
+REPLACE, REMOVE = {"neighbours": "replace"}, {"neighbours": "add-remove"}
+THREE = {"contributions": 3}
+# A budget, what the release is told of neighbours, and how the data really differ.
+CASES = (
+    ({"epsilon_total": 1.0}, REPLACE, REPLACE),
+    ({"epsilon_per_table": 0.1}, REPLACE, REPLACE),
+    ({"rho_total": 0.5}, REPLACE, REPLACE),
+    ({"epsilon_total": 1.0}, REMOVE, REMOVE),
+    ({"rho_total": 0.5}, REMOVE, REMOVE),
+    ({"epsilon_total": 1.0}, REPLACE | THREE, REPLACE | THREE),
+    ({"rho_total": 0.5}, REPLACE | THREE, REPLACE | THREE),
+    ({"epsilon_total": 1.0}, REMOVE | THREE, REMOVE | THREE),
+    ({"epsilon_total": 1.0}, REMOVE, REPLACE),
+    ({"epsilon_total": 1.0}, REPLACE, REPLACE | THREE),
+    ({"rho_total": 0.5}, REMOVE, REMOVE | THREE),
+)
 BLOCKS = 200_000
 CONFIDENCE = 0.999
 DELTA = 1e-5
 
 
-def draws(records, n, budget):
+def neighbour(neighbours, contributions=1):
+    """The dataset that differs from RECORDS in this way."""
+    kept = RECORDS[:-contributions]
+    if neighbours == "add-remove":
+        return kept
+    return np.concatenate([kept, np.tile(OTHER, (contributions, 1))])
+
+
+def draws(records, n, options):
     """Noisy tables m `[n, 2 features, 2 classes, 2 categories]` of `n` releases of the records."""
     parts = []
     for begin in range(0, n, BLOCKS):
@@ -44,7 +69,7 @@ def draws(records, n, budget):
             np.tile(records[:, 0], blocks),
             n_categories=2 * blocks,
             n_classes=2,
-            **budget,
+            **options,
         )
         cells = released.integers.reshape(2, 2, blocks, 2)  # class, feature, block, category
         parts.append(cells.transpose(2, 1, 0, 3))
@@ -59,14 +84,14 @@ def true_counts(records):
     return counts
 
 
-def log_ratio(m, released):
-    """Log P(m | RECORDS) / P(m | NEIGHBOURS) under the claimed noise, `[n]`."""
+def log_ratio(m, released, other):
+    """log P(m | RECORDS) / P(m | other) under the claimed noise, `[n]`."""
     scale = np.asarray(released.guarantee.scales)[:, None, None]
     if released.guarantee.measure == "epsilon":
         log_kernel = lambda x: -np.abs(x) / scale  # noqa: E731
     else:
         log_kernel = lambda x: -0.5 * (x / scale) ** 2  # noqa: E731
-    difference = log_kernel(m - true_counts(RECORDS)) - log_kernel(m - true_counts(NEIGHBOURS))
+    difference = log_kernel(m - true_counts(RECORDS)) - log_kernel(m - true_counts(other))
     return difference.sum((1, 2, 3))
 
 
@@ -82,13 +107,14 @@ def epsilon_lower(here, there, delta, thresholds, n_events):
     return float(epsilon[best]), float(thresholds[best])
 
 
-def audit(n, budget):
+def audit(n, budget, told, really):
     begin = time.perf_counter()
-    (m, released), (m_neighbour, _) = (draws(r, n, budget) for r in (RECORDS, NEIGHBOURS))
+    other = neighbour(**really)
+    (m, released), (m_neighbour, _) = (draws(r, n, budget | told) for r in (RECORDS, other))
     promise = released.guarantee
     delta = 0.0 if promise.measure == "epsilon" else DELTA
     claimed = promise.epsilon(delta)
-    here, there = log_ratio(m, released), log_ratio(m_neighbour, released)
+    here, there = log_ratio(m, released, other), log_ratio(m_neighbour, released, other)
     # Fixed before the draws are seen; a little below the largest ratio, to be clear of rounding.
     thresholds = np.linspace(-claimed, claimed, 41) - 1e-6
     n_events = 2 * len(thresholds)
@@ -99,6 +125,8 @@ def audit(n, budget):
     lower, threshold = max(found)
     return {
         "budget": budget,
+        "told": told,
+        "really": really,
         "delta": delta,
         "epsilon_claimed": claimed,
         "epsilon_lower_bound": lower,
@@ -120,8 +148,8 @@ def main():
     arguments = parser.parse_args()
     rows = []
     real, real_calibrate = mechanism.measurement, mechanism.calibrate
-    for budget in ({"epsilon_total": 1.0}, {"epsilon_per_table": 0.1}, {"rho_total": 0.5}):
-        for halve in (False, True):
+    for budget, told, really in CASES:
+        for halve in (False, True) if told == really else (False,):
             if halve:
                 # Calibration is left as it is: the claim stays, the noise does not keep it.
                 def calibrate(request):
@@ -132,17 +160,18 @@ def main():
 
                 mechanism.calibrate = calibrate
             try:
-                row = {"noise_halved": halve, **audit(arguments.draws, budget)}
+                row = {"noise_halved": halve, **audit(arguments.draws, budget, told, really)}
             finally:
                 mechanism.measurement, mechanism.calibrate = real, real_calibrate
-            rows.append(row)
+            rows.append(row | {"fault_planted": halve or told != really})
+            noise = "halved" if halve else "as released"
             print(
-                f"{budget}  noise {'halved' if halve else 'as released'}: claimed epsilon "
+                f"{budget}, told {told}, really {really}, noise {noise}: claimed epsilon "
                 f"{row['epsilon_claimed']:.4f}, at least {row['epsilon_lower_bound']:.4f}: "
                 f"{'VIOLATION' if row['violation'] else 'no violation'} ({row['seconds']:.0f} s)",
                 flush=True,
             )
-    good = all(row["violation"] == row["noise_halved"] for row in rows)
+    good = all(row["violation"] == row["fault_planted"] for row in rows)
     assert all(math.isfinite(row["epsilon_lower_bound"]) for row in rows)
     write(
         "privacy_audit",

@@ -1,5 +1,6 @@
-"""Sphinx set-up. The build reads the repository and nothing else: it needs no network."""
+"""Sphinx set-up. Neither the build nor the site needs a network."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,18 +19,23 @@ version = release = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
-    "commands",
+    "sphinxcontrib.programoutput",
+    "mathml",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"jaxprivnb {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+
+# Help is what this interpreter's command line prints, of one width and without colours.
+os.environ |= {"COLUMNS": "88", "NO_COLOR": "1"}
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
 # Docstrings write code in single backticks, and formulas as plain text.
 default_role = "literal"

@@ -8,6 +8,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from jaxprivnb._version import __version__
+from jaxprivnb.methods import METHODS, Look, Method, fit_function, register
 
 if TYPE_CHECKING:
     from jaxprivnb import plots as plots
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
     from jaxprivnb.exact.prior import fit_prior as fit_prior
     from jaxprivnb.many.fit import fit_many as fit_many
+    from jaxprivnb.measurement import Measurement as Measurement
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
     from jaxprivnb.noise import Laplace as Laplace
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from jaxprivnb.privacy.ledger import PrivacyLedger as PrivacyLedger
     from jaxprivnb.privacy.publish import release as release
     from jaxprivnb.privacy.record import Release as Release
+    from jaxprivnb.published import combine as combine
+    from jaxprivnb.published import from_tables as from_tables
+    from jaxprivnb.published import known as known
+    from jaxprivnb.published import load_tables as load_tables
+    from jaxprivnb.published import processed as processed
     from jaxprivnb.simulation import Simulation as Simulation
     from jaxprivnb.simulation import simulate as simulate
     from jaxprivnb.status import Status as Status
@@ -45,6 +52,7 @@ _HOME = {
     "Gaussian": "noise",
     "Geometric": "noise",
     "Laplace": "noise",
+    "Measurement": "measurement",
     "NoisyTables": "tables",
     "Prior": "tables",
     "PrivacyLedger": "privacy.ledger",
@@ -53,23 +61,25 @@ _HOME = {
     "Simulation": "simulation",
     "Status": "status",
     "VariationalPosterior": "variational.fit",
+    "combine": "published",
     "compare_with_vb": "exact.compare",
-    "fit_bayes": "baselines",
-    "fit_exact": "exact.fit",
     "fit_many": "many.fit",
-    "fit_naive": "baselines",
     "fit_prior": "exact.prior",
-    "fit_vb": "variational.fit",
+    "from_tables": "published",
+    "known": "published",
     "load_release": "privacy.file",
     "load_study": "study.load",
+    "load_tables": "published",
+    "processed": "published",
     "release": "privacy.publish",
     "run_study": "study.run",
     "simulate": "simulation",
     "trace_vb": "variational.trace",
 }
 _MODULES = ("plots",)
+_FITS = {f"fit_{name}": name for name in METHODS}
 
-__all__ = ["__version__", *sorted((*_HOME, *_MODULES))]
+__all__ = ["Look", "Method", "__version__", *sorted((*_HOME, *_MODULES, *_FITS)), "register"]
 
 # Importing it needs scikit-learn: found by name, but no part of `from jaxprivnb import *`.
 _HOME["PrivateNaiveBayes"] = "estimator.classifier"
@@ -78,6 +88,8 @@ _HOME["PrivateNaiveBayes"] = "estimator.classifier"
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"jaxprivnb.{name}")
+    if name in _FITS:
+        return fit_function(_FITS[name])
     if name not in _HOME:
         raise AttributeError(f"module 'jaxprivnb' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jaxprivnb.{_HOME[name]}"), name)
@@ -86,7 +98,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    names = sorted((*_HOME, *_MODULES))
-    if importlib.util.find_spec("sklearn") is None:  # `help(jaxprivnb)` looks at every name
-        names.remove("PrivateNaiveBayes")
-    return ["__version__", *names]
+    without = {"PrivateNaiveBayes"} if importlib.util.find_spec("sklearn") is None else set()
+    return sorted({*__all__, *_HOME} - without)  # `help(jaxprivnb)` looks at every name

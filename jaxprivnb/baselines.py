@@ -1,11 +1,12 @@
 """The two estimators the paper compares with: noisy counts at face value, and no noise at all."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from numpy.typing import ArrayLike
 
 from jaxprivnb import validate
+from jaxprivnb._pytree import with_fields
+from jaxprivnb.measurement import Measurement
 from jaxprivnb.posterior import DirichletPosterior, named_after
 from jaxprivnb.status import Status
 from jaxprivnb.tables import NoisyTables, Prior, check_type, full_mask, resolve_prior
@@ -17,6 +18,11 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
     Counts are clipped to [0, N] and made consistent: t[i] is class i's share of all clipped
     counts, t[i,k,j] the share of category j in row (i, k) (uniform for an empty row), and the
     pseudo-counts N t[i] and N t[i] t[i,k,j] are added to the prior.
+
+    Where N is not known the mean of the tables' totals, rounded, is taken for it. Several releases
+    are averaged, each weighed by the inverse of its variance; a count that is known to lie in an
+    interval is its middle, or its only end, and one that was not published is 0. Public class
+    totals are not used.
     """
     check_type(tables).check("fit_naive")
     prior = resolve_prior(prior, tables.counts, tables.mask)
@@ -25,8 +31,9 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
 
 @jax.jit
 def _fit_naive(tables: NoisyTables, prior: Prior) -> DirichletPosterior:
-    t_class, t_feature = naive_probabilities(tables)
     ok = tables.is_valid() & prior.is_valid(tables.real)
+    tables = at_face_value(tables)
+    t_class, t_feature = naive_probabilities(tables)
     return _conjugate(
         prior,
         tables.real,
@@ -34,6 +41,32 @@ def _fit_naive(tables: NoisyTables, prior: Prior) -> DirichletPosterior:
         tables.n_records * t_class[:, None, None] * t_feature,
         jnp.where(ok, Status.SUCCESS, Status.BAD_INPUT).astype(jnp.int32),
     )
+
+
+def at_face_value(tables: NoisyTables) -> NoisyTables:
+    """One dataset's tables as if N were known and every noisy count had been published, once."""
+    counts, N = tables.counts, tables.n_records
+    if tables.upper is not None or tables.also:
+        weighed = [_face_value(one, tables.real) for one in tables.measurements]
+        total = sum(w for _, w in weighed)
+        counts = sum(m * w for m, w in weighed) / jnp.where(total > 0, total, 1)
+    if N is None:
+        by_table = jnp.where(tables.real, counts, 0).sum((-3, -1))
+        N = jnp.maximum(jnp.round(by_table.mean()), 0)
+    return with_fields(tables, counts=counts, n_records=N, upper=None, also=(), class_totals=None)
+
+
+def _face_value(one: Measurement, real: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(Counts, the inverse of their variance but for a factor), 0 where there are none."""
+    low, high, noise = one.seen(jnp.broadcast_to(real, one.counts.shape))
+    scales = jax.tree.leaves(noise)
+    weight = jnp.broadcast_to(1 / jnp.square(scales[0]) if scales else 1e12, low.shape)
+    if high is None:
+        return low, weight
+    below, above = jnp.isfinite(low), jnp.isfinite(high)
+    low, high = jnp.where(below, low, high), jnp.where(above, high, low)
+    shown = below | above
+    return jnp.where(shown, 0.5 * (low + high), 0), jnp.where(shown, weight, 0)
 
 
 def naive_probabilities(tables: NoisyTables) -> tuple[jax.Array, jax.Array]:
@@ -50,7 +83,9 @@ def naive_probabilities(tables: NoisyTables) -> tuple[jax.Array, jax.Array]:
     return t_class, t_feature
 
 
-def fit_bayes(counts: Any, prior: Prior | None = None, mask: Any = None) -> DirichletPosterior:
+def fit_bayes(
+    counts: ArrayLike, prior: Prior | None = None, mask: ArrayLike | None = None
+) -> DirichletPosterior:
     """The non-private posterior from true counts `[I, K, J]`: Dirichlet(a + n).
 
     For simulations and comparisons. It reads true counts, so it promises no privacy.

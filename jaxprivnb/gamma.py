@@ -17,23 +17,28 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def log_gamma_ratio(x: jax.Array, d: jax.Array) -> jax.Array:
-    """Log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
+    """log Gamma(x + d) - log Gamma(x) for x > 0 and x + d > 0, exactly 0 at d = 0.
 
     Both arguments are moved up by the recurrence Gamma(x + 1) = x Gamma(x); the difference of the
     two Stirling series is then taken term by term, where it is of the size of the answer.
     """
-    steps = [(x + d + t) / (x + t) for t in range(_SHIFT)]
-    # Two logarithms of short products, which stay clear of overflow in float32.
-    half = _SHIFT // 2
-    moved = jnp.log(math.prod(steps[:half])) + jnp.log(math.prod(steps[half:]))
+    t = jnp.arange(_SHIFT // 2, dtype=x.dtype)
+    x_t, d_t = x[..., None], d[..., None]
+    first, second = x_t + t, x_t + (_SHIFT - 1 - t)  # two steps share a logarithm
+    fallen = d_t < -0.5 * x_t  # growth is near -1 then, and the product is better known
+    more, again = d_t / first, d_t / second
+    growth = jnp.where(fallen, 0, more + again + more * again)
+    product = ((x_t + d_t + t) / first) * ((x_t + d_t + (_SHIFT - 1 - t)) / second)
+    steps = jnp.where(fallen, jnp.log(jnp.where(fallen, product, 1)), jnp.log1p(growth))
     low = x + _SHIFT
     high = low + d
     main = (low - 0.5) * jnp.log1p(d / low) + d * (jnp.log(high) - 1)
-    return main + _stirling_tail(high) - _stirling_tail(low) - moved
+    above, below = stirling_tail(jnp.stack([high, low]))
+    return main + above - below - steps.sum(-1)
 
 
 def log_gamma_excess(n: jax.Array, a: jax.Array) -> jax.Array:
-    """Log Gamma(n + a) - n log n + n for n >= 0 and a > 0, elementwise; log Gamma(a) at n = 0.
+    """log Gamma(n + a) - n log n + n for n >= 0 and a > 0, elementwise; log Gamma(a) at n = 0.
 
     Stirling's series at n + a + S, moved down by the recurrence, with n log n taken out of it.
     """
@@ -46,11 +51,11 @@ def log_gamma_excess(n: jax.Array, a: jax.Array) -> jax.Array:
     some = n > tiny / jnp.finfo(z.dtype).eps
     main = jnp.where(some, n * jnp.log1p((a + _SHIFT) / jnp.where(some, n, 1)), 0)
     main = main - (a + _SHIFT) + (a - 0.5) * jnp.log(high)
-    return main + moved + _HALF_LOG_2PI + _stirling_tail(high)
+    return main + moved + _HALF_LOG_2PI + stirling_tail(high)
 
 
-def _stirling_tail(z: jax.Array) -> jax.Array:
-    """Log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
+def stirling_tail(z: jax.Array) -> jax.Array:
+    """log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2], as a series in 1/z."""
     inverse_square = 1 / jnp.square(z)
     total = jnp.zeros_like(z)
     for c in reversed(_STIRLING):

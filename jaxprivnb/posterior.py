@@ -5,49 +5,48 @@ answers for the fits under which P(Y) and each P(X_k | Y=i) are independent Diri
 non-private and variational). Methods are written for one dataset and vectorise over leading axes.
 """
 
+import abc
 import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxprivnb import dirichlet, validate
 from jaxprivnb._pytree import aside, pytree_dataclass
+from jaxprivnb.marginals import Marginal, simplex_interval
 
 if TYPE_CHECKING:
     from jaxprivnb.report.summary import Summary
 
-P = ParamSpec("P")
+_BLOCK = 128
+"""Datasets that are asked at a time."""
+_NUMBERS = 2**15
+"""Numbers in one dataset's answer from which on datasets are asked one by one."""
+
 R = TypeVar("R")
 S = TypeVar("S", bound="Posterior")
 
 
-def over_batch(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Vectorise a method of one dataset's posterior over the leading axes of a batch.
-
-    Arguments are shared by the batch.
-    """
-
-    @functools.wraps(method)
-    def vectorised(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        call = lambda posterior: method(posterior, *args, **kwargs)  # noqa: E731
-        for _ in self.batch_shape:
-            call = jax.vmap(call)
-        return call(self)
-
-    return vectorised
+def over_batch(question: Callable[..., R], posterior: S, *own: jax.Array) -> R:
+    """`question(posterior, *own)` of each dataset of a batch; `own` has its leading axes."""
+    for _ in posterior.batch_shape:
+        question = jax.vmap(question)
+    return question(posterior, *own)
 
 
 @pytree_dataclass
-class Posterior:
+class Posterior(abc.ABC):
     """The posterior of P(Y) and P(X_k | Y) given a release."""
 
-    mask: Any
-    """Real cells, bool `[..., K, J]`."""
-    status: Any
+    mask: jax.Array
+    """Real cells, bool `[..., K, J]`, or `[..., I, K, J]` where classes differ."""
+    status: jax.Array
     """`Status` code of the fit, int32 `[...]`; 0 is success."""
     domain: Any = aside(default=None, kw_only=True)
     """Names of the classes, features and categories: the release's `domain`, None without one.
@@ -56,75 +55,113 @@ class Posterior:
     `dataclasses.replace(posterior, domain=release.domain)` gives it back.
     """
 
+    n_records_p_value: float | None = aside(default=None, kw_only=True)
+    """How well the release's totals fit N, as `NoisyTables.n_records_p_value` says; no part of the
+    tree either.
+    """
+
     headline: ClassVar[tuple[str, ...]] = ()
     """Scalar fields that a one-line description shows."""
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes, `()` for one dataset."""
-        return self.mask.shape[:-2]
+        return self.status.shape
 
     @property
+    def real(self) -> jax.Array:
+        """Real cells, bool `[..., 1, K, J]`, or `[..., I, K, J]` where classes differ."""
+        by_feature = self.mask.ndim == len(self.batch_shape) + 2
+        return self.mask[..., None, :, :] if by_feature else self.mask
+
+    @property
+    def categories(self) -> jax.Array:
+        """Categories that any class can have, bool `[..., K, J]`."""
+        return self.real.any(-3)
+
+    @property
+    @abc.abstractmethod
     def class_mean(self) -> jax.Array:
         """E[P(Y=i) | m], `[..., I]`."""
-        raise AttributeError
 
     @property
+    @abc.abstractmethod
     def feature_mean(self) -> jax.Array:
         """E[P(X_k=j | Y=i) | m], `[..., I, K, J]`; masked cells are 0."""
-        raise AttributeError
 
     @property
+    @abc.abstractmethod
     def class_sd(self) -> jax.Array:
         """Posterior standard deviations, `[..., I]`."""
-        raise AttributeError
 
     @property
+    @abc.abstractmethod
     def feature_sd(self) -> jax.Array:
         """Posterior standard deviations, `[..., I, K, J]`."""
-        raise AttributeError
 
-    def class_quantile(self, q: Any) -> jax.Array:
+    @abc.abstractmethod
+    def class_marginal(self) -> Marginal:
+        """The posterior of each P(Y=i), `[..., I]`: what the methods below ask.
+
+        Whoever asks more than one thing builds it once.
+        """
+
+    @abc.abstractmethod
+    def feature_marginal(self) -> Marginal:
+        """The posterior of each P(X_k=j | Y=i), `[..., I, K, J]`."""
+
+    def class_quantile(self, q: ArrayLike) -> jax.Array:
         """The q-quantile of each P(Y=i), `[..., I]`."""
-        raise AttributeError
+        return self._ask(
+            lambda one, q: one.class_marginal().quantile(q), self._each("q", q, self.class_mean)
+        )
 
-    def feature_quantile(self, q: Any) -> jax.Array:
+    def feature_quantile(self, q: ArrayLike) -> jax.Array:
         """The q-quantile of each P(X_k=j | Y=i), `[..., I, K, J]`."""
-        raise AttributeError
+        return self._ask(
+            lambda one, q: one.feature_marginal().quantile(q), self._each("q", q, self.feature_mean)
+        )
 
-    def class_cdf(self, p: jax.Array) -> jax.Array:
+    def class_cdf(self, p: ArrayLike) -> jax.Array:
         """P(P(Y=i) <= p[i] | m), `[..., I]`."""
-        raise AttributeError
+        return self._ask(
+            lambda one, p: one.class_marginal().cdf(p), self._each("p", p, self.class_mean)
+        )
 
-    def feature_cdf(self, p: jax.Array) -> jax.Array:
+    def feature_cdf(self, p: ArrayLike) -> jax.Array:
         """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
-        raise AttributeError
+        return self._ask(
+            lambda one, p: one.feature_marginal().cdf(p), self._each("p", p, self.feature_mean)
+        )
 
-    def class_density(self, x: jax.Array) -> jax.Array:
+    def class_density(self, x: ArrayLike) -> jax.Array:
         """Posterior density of each P(Y=i) at the points x `[G]`: `[..., I, G]`."""
-        raise AttributeError
+        x = self._points("x", x)
+        return self._ask(lambda one: one.class_marginal().density(x))
 
-    def feature_density(self, x: jax.Array) -> jax.Array:
-        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`."""
-        raise AttributeError
+    def feature_density(self, x: ArrayLike) -> jax.Array:
+        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`.
+
+        Masked cells, and the only category of a feature, have no density and give 0.
+        """
+        x = self._points("x", x)
+        return self._ask(lambda one: one.feature_marginal().density(x))
 
     def class_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(Y=i): (lower, upper), both `[..., I]`."""
-        tail = _tail(level)
-        return self.class_quantile(tail), self.class_quantile(1 - tail)
+        level = _checked(level)
+        return self._ask(lambda one: simplex_interval(one.class_marginal(), level))
 
     def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
         """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
-        tail = _tail(level)
-        return self.feature_quantile(tail), self.feature_quantile(1 - tail)
+        level = _checked(level)
+        return self._ask(lambda one: simplex_interval(one.feature_marginal(), level))
 
+    @abc.abstractmethod
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        """I.i.d. draws, n of them: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
-        key = validate.random_key("key", key)
-        n = validate.whole_number("n", n, at_least=0)
-        return _sample(self, _replicate_keys(key, self.batch_shape), n)
+        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
 
-    def predict_proba(self, x: Any) -> jax.Array:
+    def predict_proba(self, x: ArrayLike) -> jax.Array:
         """Posterior predictive P(Y=i | x, m).
 
         Args:
@@ -133,8 +170,8 @@ class Posterior:
         Returns:
             `[..., I]`, after the leading axes of a batch.
         """
-        records = validate.categories(x, self.mask.shape[-2], self.mask)
-        return self._predict_proba(records)
+        records = validate.categories(x, self.mask.shape[-2], self.categories)
+        return self._ask(lambda one: one._predict_proba(records), numbers=records.size)
 
     def replicate(self, *index: int) -> Self:
         """One dataset's posterior out of a batch: an index for each leading axis."""
@@ -146,15 +183,17 @@ class Posterior:
         one = jax.tree.map(lambda x: x[index], self)
         return dataclasses.replace(one, domain=self.domain)
 
-    def summary(self, level: float = 0.95) -> "Summary":
+    def summary(self, level: float = 0.95, *, counts: bool = False) -> "Summary":
         """Mean, sd and equal-tailed interval of every parameter, named where the release has names.
+
+        With `counts`, of an exact posterior, those of the true counts stand beside them.
 
         Prints as a table; `.rows`, `.to_pandas()` and `.to_csv()` give the numbers. For one
         dataset: of a batch, take one with `replicate`.
         """
         from jaxprivnb.report.summary import summarise_posterior
 
-        return summarise_posterior(self, level)
+        return summarise_posterior(self, level, counts)
 
     def to_arviz(
         self, key: jax.Array, n: int = 1000, *, chains: int = 4, by_feature: bool = False
@@ -186,20 +225,32 @@ class Posterior:
 
         return posterior_html(self)
 
-    def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        raise AttributeError
+    def _points(self, name: str, x: ArrayLike) -> jax.Array:
+        return validate.as_float_array(name, x, self.class_mean.dtype)
 
+    def _each(self, name: str, x: ArrayLike, like: jax.Array) -> jax.Array:
+        """A number for every parameter, of the shape of `like`."""
+        return jnp.broadcast_to(self._points(name, x), like.shape)
+
+    def _ask(self, question: Callable[..., R], *own: jax.Array, numbers: int = 1) -> R:
+        """`question(self, *own)`; `own` has the leading axes of a batch.
+
+        `numbers` says how many times the tables' size a dataset's answer is, about.
+        """
+        return question(self, *own)
+
+    @abc.abstractmethod
     def _predict_proba(self, x: jax.Array) -> jax.Array:
-        raise AttributeError
+        """`predict_proba` of checked categories."""
 
 
 @pytree_dataclass
 class DirichletPosterior(Posterior):
     """Independent P(Y) ~ Dirichlet(class_alpha), P(X_k | Y=i) ~ Dirichlet(feature_alpha[i,k])."""
 
-    class_alpha: Any
+    class_alpha: jax.Array
     """Concentration of P(Y), `[..., I]`."""
-    feature_alpha: Any
+    feature_alpha: jax.Array
     """Concentrations of P(X_k | Y=i), `[..., I, K, J]`; masked cells are 0."""
 
     @property
@@ -222,66 +273,83 @@ class DirichletPosterior(Posterior):
         """sqrt(p (1 - p) / (1 + sum_j alpha)) with p the mean, `[..., I, K, J]`."""
         return dirichlet.sd(self.feature_alpha)
 
-    def class_quantile(self, q: Any) -> jax.Array:
-        """The q-quantile of each Beta marginal, `[..., I]`."""
-        return dirichlet.marginal_quantile(self.class_alpha, q)
+    def class_marginal(self) -> Marginal:
+        """Each P(Y=i), a Beta, `[..., I]`."""
+        return dirichlet.marginals(self.class_alpha)
 
-    def feature_quantile(self, q: Any) -> jax.Array:
-        """The q-quantile of each Beta marginal, `[..., I, K, J]`."""
-        return dirichlet.marginal_quantile(self.feature_alpha, q)
+    def feature_marginal(self) -> Marginal:
+        """Each P(X_k=j | Y=i), a Beta, `[..., I, K, J]`."""
+        return dirichlet.marginals(self.feature_alpha)
 
-    def class_cdf(self, p: jax.Array) -> jax.Array:
-        """The Beta marginal's CDF at p `[..., I]`."""
-        return dirichlet.marginal_cdf(self.class_alpha, p)
+    def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
+        key = validate.random_key("key", key)
+        n = validate.whole_number("n", n, at_least=0)
+        impl = jax.random.key_impl(key)
+        words = jax.random.key_data(_replicate_keys(key, self.batch_shape))
 
-    def feature_cdf(self, p: jax.Array) -> jax.Array:
-        """The Beta marginal's CDF at p `[..., I, K, J]`."""
-        return dirichlet.marginal_cdf(self.feature_alpha, p)
+        def draw(one: DirichletPosterior, own: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return _sample(one, jax.random.wrap_key_data(own, impl=impl), n)
 
-    def class_density(self, x: jax.Array) -> jax.Array:
-        """The Beta marginal's density at the points x `[G]`: `[..., I, G]`."""
-        x = validate.as_float_array("x", x, self.class_alpha.dtype)
-        return dirichlet.marginal_density(self.class_alpha, x)
+        return self._ask(draw, words, numbers=n)
 
-    def feature_density(self, x: jax.Array) -> jax.Array:
-        """The Beta marginal's density at the points x `[G]`: `[..., I, K, J, G]`.
+    def _ask(self, question: Callable[..., R], *own: jax.Array, numbers: int = 1) -> R:
+        """The same, a block of datasets at a time, the last one filled up.
 
-        Masked cells, and the only category of a feature, have no density and give 0.
+        XLA compiles a formula to other last bits for other lengths: asked in blocks of one length,
+        a dataset's answer does not depend on the batch around it.
         """
-        x = validate.as_float_array("x", x, self.class_alpha.dtype)
-        return dirichlet.marginal_density(self.feature_alpha, x)
+        batch = self.batch_shape
+        known = all(map(validate.is_concrete, jax.tree.leaves((self, own))))
+        if 0 in batch or not batch or not known:
+            return question(self, *own)
+        total, axes = math.prod(batch), len(batch)
+        flat = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[axes:]), (self, *own))
+        size = _BLOCK if numbers * math.prod(self.feature_alpha.shape[-3:]) <= _NUMBERS else 1
+        answers = []
+        for start in range(0, total, size):
+            index = np.minimum(np.arange(start, start + size), total - 1)
+            some = jax.tree.map(lambda x, i=index: jnp.asarray(x[i]), flat)
+            answers.append(jax.tree.map(np.asarray, question(*some)))
 
-    def _sample_one(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        class_key, feature_key = jax.random.split(key)
-        p_class = dirichlet.sample(class_key, self.class_alpha, (n,))
-        p_feature = dirichlet.sample(feature_key, self.feature_alpha, (n,))
-        return p_class, p_feature
+        def join(*x: np.ndarray) -> jax.Array:
+            return jnp.asarray(np.concatenate(x)[:total].reshape(*batch, *x[0].shape[1:]))
+
+        return jax.tree.map(join, *answers)
 
     @jax.jit
-    @over_batch
     def _predict_proba(self, x: jax.Array) -> jax.Array:
-        # The factors are independent, so the predictive is the plug-in of the means.
-        log_feature = jnp.log(self.feature_mean)  # [I, K, J]
-        K = log_feature.shape[1]
-        # Categories out of range that tracing kept from being checked give NaN.
-        chosen = log_feature.at[:, jnp.arange(K), jnp.maximum(x, 0)].get(mode="fill")  # [I, ..., K]
-        chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
-        return jax.nn.softmax(jnp.log(self.class_mean) + chosen.sum(-1), axis=-1)
+        def one(posterior: DirichletPosterior) -> jax.Array:
+            # The factors are independent, so the predictive is the plug-in of the means.
+            log_feature = jnp.log(posterior.feature_mean)  # [I, K, J]
+            K = log_feature.shape[1]
+            # Categories out of range that tracing kept from being checked give NaN.
+            chosen = log_feature.at[:, jnp.arange(K), jnp.maximum(x, 0)].get(mode="fill")
+            chosen = jnp.moveaxis(jnp.where(x < 0, 0, chosen), 0, -2)  # [..., I, K]
+            return jax.nn.softmax(jnp.log(posterior.class_mean) + chosen.sum(-1), axis=-1)
+
+        return over_batch(one, self)
 
 
 def named_after(posterior: S, tables: Any) -> S:
-    """The posterior with the names that its tables have, if any."""
-    domain = getattr(tables, "domain", None)
-    return posterior if domain is None else dataclasses.replace(posterior, domain=domain)
+    """The posterior with the names that its tables have, if any, and how well N fits them."""
+    return dataclasses.replace(
+        posterior,
+        domain=getattr(tables, "domain", None),
+        n_records_p_value=tables.n_records_p_value(),
+    )
 
 
 @functools.partial(jax.jit, static_argnames="n")
-def _sample(posterior: Posterior, keys: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+def _sample(posterior: DirichletPosterior, keys: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
     """Each replicate's draws from its own key."""
-    draw = lambda one, key: one._sample_one(key, n)  # noqa: E731
-    for _ in posterior.batch_shape:
-        draw = jax.vmap(draw)
-    return draw(posterior, keys)
+
+    def draw(one: DirichletPosterior, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        class_key, feature_key = jax.random.split(key)
+        p_class = dirichlet.sample(class_key, one.class_alpha, (n,))
+        return p_class, dirichlet.sample(feature_key, one.feature_alpha, (n,))
+
+    return over_batch(draw, posterior, keys)
 
 
 def _replicate_keys(key: jax.Array, batch: tuple[int, ...]) -> jax.Array:
@@ -292,7 +360,7 @@ def _replicate_keys(key: jax.Array, batch: tuple[int, ...]) -> jax.Array:
     return keys.reshape(*batch, *keys.shape[1:])
 
 
-def _tail(level: float) -> float:
+def _checked(level: Any) -> Any:
     if validate.is_concrete(level):
         level = validate.real_number("level", level, above=0, below=1)
-    return (1 - level) / 2
+    return level

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxprivnb import dirichlet, validate
 from jaxprivnb.noise import Laplace, Noise
@@ -36,6 +37,8 @@ from jaxprivnb.tables import (
     noise_for,
     resolve_prior,
 )
+
+Indices = jax.Array | np.ndarray
 
 LANES = 256
 """Replicates drawn at once: a multiple of every vector width, so all lanes run the same code."""
@@ -60,18 +63,18 @@ class Simulation(NamedTuple):
 class Replicate(NamedTuple):
     """The indices that name replicates: whole numbers >= 0, arrays of one common shape."""
 
-    parameter: Any
+    parameter: Indices
     """Which draw of P(Y) and P(X|Y)."""
-    dataset: Any
+    dataset: Indices
     """Which data set drawn from those parameters."""
-    noise: Any
+    noise: Indices
     """Which noise added to that data set."""
 
 
 def simulate(
     key: jax.Array,
     *,
-    n_records: Any = 200,
+    n_records: ArrayLike = 200,
     n_classes: int = 2,
     n_categories: tuple[int, ...] = (2,) * 5,
     noise: Noise | None = None,
@@ -106,20 +109,11 @@ def simulate(
     )
 
 
-def nested_replicates(parameters: int, datasets: int, noises: int) -> Replicate:
-    """The paper's design: shape `[parameters, datasets, noises]`, every combination once."""
-    counts = [
-        validate.whole_number(name, value, at_least=1)
-        for name, value in (("parameters", parameters), ("datasets", datasets), ("noises", noises))
-    ]
-    return Replicate(*(jnp.asarray(index, jnp.int32) for index in np.indices(counts)))
-
-
 def simulate_replicates(
     key: jax.Array,
     replicates: Replicate,
     *,
-    n_records: Any = 200,
+    n_records: ArrayLike = 200,
     n_classes: int = 2,
     n_categories: tuple[int, ...] = (2,) * 5,
     noise: Noise | None = None,
@@ -166,21 +160,21 @@ def simulate_replicates(
     return Simulation(lead(p_class), lead(p_feature), lead(n), tables)
 
 
-class Draws(NamedTuple):
-    """A flat batch of replicates."""
+class _Stages(NamedTuple):
+    """What the stages of the simulation drew, for replicates on one axis."""
 
-    class_probs: Any
+    class_probs: jax.Array | np.ndarray
     """P(Y), `[R, I]`."""
-    feature_probs: Any
+    feature_probs: jax.Array | np.ndarray
     """P(X_k | Y=i), `[R, I, K, J]`."""
-    counts: Any
+    counts: jax.Array | np.ndarray
     """n, `[R, I, K, J]`."""
-    noisy: Any
+    noisy: jax.Array | np.ndarray
     """m = n + noise, `[R, I, K, J]`."""
 
 
-def _in_chunks(draw: Callable[[Replicate], Draws], ids: Replicate) -> Draws:
-    """`draw` of all replicates, flattened, `LANES` at a time; spare lanes draw replicate 0."""
+def _in_chunks(draw: Callable[[Replicate], _Stages], ids: Replicate) -> _Stages:
+    """`draw` of all replicates on one axis, `LANES` at a time; spare lanes draw replicate 0."""
     size = np.size(ids.parameter)
     n_chunks = max(1, -(-size // LANES))
     lanes = np.zeros((3, n_chunks * LANES), np.int32)
@@ -188,16 +182,16 @@ def _in_chunks(draw: Callable[[Replicate], Draws], ids: Replicate) -> Draws:
     parts = [
         draw(Replicate(*lanes[:, c * LANES : (c + 1) * LANES].copy())) for c in range(n_chunks)
     ]
-    return Draws(*(np.concatenate(arrays)[:size] for arrays in zip(*parts, strict=True)))
+    return _Stages(*(np.concatenate(arrays)[:size] for arrays in zip(*parts, strict=True)))
 
 
 def _draw(
-    key: jax.Array, ids: Replicate, *, N: jax.Array, noise: Any, prior: Prior, real: jax.Array
-) -> Draws:
-    """Section 5 of the paper for a flat batch of replicates `[R]`."""
+    key: jax.Array, ids: Replicate, *, N: jax.Array, noise: Noise, prior: Prior, real: jax.Array
+) -> _Stages:
+    """Section 5 of the paper for replicates `[R]`."""
     p_class, p_feature = _parameters(key, ids, prior, real)
     n = _counts(key, ids, N, p_class, p_feature)
-    return Draws(p_class, p_feature, n, _noisy(key, ids, n, noise, real))
+    return _Stages(p_class, p_feature, n, _noisy(key, ids, n, noise, real))
 
 
 @jax.jit
@@ -226,7 +220,7 @@ def _counts(
 @jax.jit
 @partial(jax.vmap, in_axes=(None, 0, 0, None, None))
 def _noisy(
-    key: jax.Array, replicate: Replicate, n: jax.Array, noise: Any, real: jax.Array
+    key: jax.Array, replicate: Replicate, n: jax.Array, noise: Noise, real: jax.Array
 ) -> jax.Array:
     """Noisy counts m = n + noise `[I, K, J]`; 0 in masked cells."""
     by_cell = jax.tree.map(lambda s: s[:, None] if s.ndim == 1 else s, noise)
@@ -244,7 +238,9 @@ def _keys(key: jax.Array, replicate: Replicate) -> Replicate:
 def _common_shape(replicates: Replicate) -> Replicate:
     """`replicates`, checked: whole numbers >= 0, of one shape."""
     if not isinstance(replicates, Replicate):
-        raise TypeError(f"replicates must be a Replicate of indices, got {replicates!r}")
+        raise TypeError(
+            f"replicates must be a Replicate of indices, got {validate.describe(replicates)}"
+        )
     for name, index in zip(Replicate._fields, replicates, strict=True):
         values = index if isinstance(index, jax.Array) else np.asarray(index)
         if not jnp.issubdtype(values.dtype, jnp.integer):
@@ -263,5 +259,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, numbers.Integral):
         shape = (shape,)
     if not isinstance(shape, tuple | list):
-        raise TypeError(f"shape must be a whole number or a tuple of them, got {shape!r}")
+        raise TypeError(
+            f"shape must be a whole number or a tuple of them, got {validate.describe(shape)}"
+        )
     return tuple(validate.whole_number("shape", s) for s in shape)

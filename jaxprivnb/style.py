@@ -1,12 +1,13 @@
-"""How methods look in every figure: their colours, markers and names, and the type they are set in.
+"""How figures look: their sizes, their type, and which look a series gets.
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart; lines carry markers or
-dashes as well, so that a figure also reads in grey.
+Methods bring their own (`jaxprivnb.methods`). Colours are Okabe and Ito's, which colour-blind
+readers can tell apart; lines carry markers or dashes as well, so that a figure also reads in grey.
 """
 
 import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from jaxprivnb.methods import METHODS, Look
 
 COLUMN = 3.4
 """Width of one column of print, in inches."""
@@ -32,41 +33,24 @@ FONT = {
 """Matplotlib settings, for an `rc_context` around the drawing; never set globally."""
 
 
-class Style(NamedTuple):
-    """How a method looks."""
-
-    color: str
-    marker: str
-    dash: str
-    name: str
-    """What legends call it."""
-
-
-METHODS = {
-    "naive": Style("#D55E00", "s", "--", "naive"),
-    "vb": Style("#0072B2", "o", "-.", "variational (VB)"),
-    "exact": Style("#009E73", "D", "-", "exact posterior"),
-    "bayes": Style("#555555", "^", ":", "non-private"),
-}
-"""By what follows `fit_` in the name of the function."""
 MORE = (
-    Style("#CC79A7", "v", "-", ""),
-    Style("#E69F00", "P", "--", ""),
-    Style("#56B4E9", "X", "-.", ""),
-    Style("#F0E442", "*", ":", ""),
+    Look("#CC79A7", "v", "-", ""),
+    Look("#E69F00", "P", "--", ""),
+    Look("#56B4E9", "X", "-.", ""),
+    Look("#F0E442", "*", ":", ""),
 )
-"""For what is not one of the methods, or is one of them again."""
+"""For what is no method, is a method without a look of its own, or is a method again."""
 
 
-def styles(series: Iterable[tuple[str, str]]) -> list[Style]:
+def looks(series: Iterable[tuple[str, str]]) -> list[Look]:
     """A look for each (label, method): the method's own for its first label, then another.
 
     A label that is a method's name is written out; any other is the legend's text.
     """
+    own = {name: method.look for name, method in METHODS.items() if method.look is not None}
     more, taken, found = itertools.cycle(MORE), set(), []
     for label, method in series:
-        own = method in METHODS and method not in taken
-        look = METHODS[method] if own else next(more)
+        look = own[method] if method in own and method not in taken else next(more)
         taken.add(method)
-        found.append(look._replace(name=METHODS[label].name if label in METHODS else label))
+        found.append(look._replace(name=own[label].name if label in own else label))
     return found

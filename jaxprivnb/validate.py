@@ -4,18 +4,67 @@ Values can be checked only when they are known: under an outer `jit` or `vmap` t
 tracers, and a bad value then becomes the replicate's `status` instead of an exception. The
 same holds for batches, where one bad replicate must not fail its neighbours.
 
-Every message names the argument, says what it was, and says what was expected.
+Every message names the argument, says what it was, and says what was expected. What it was is said
+by `describe`: any argument may have been handed the records by mistake. Where their number is
+private too, `sizes_hidden` keeps it out of every message.
 """
 
+import contextlib
+import contextvars
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+_WORD = 40
+"""Longest text that is taken for an option or a name that someone typed."""
+
+
+_sizes_shown = contextvars.ContextVar("sizes_shown", default=True)
+
+
+@contextlib.contextmanager
+def sizes_hidden(hidden: bool) -> Iterator[None]:
+    """Whether messages made in this context leave out the sizes of what was passed."""
+    token = _sizes_shown.set(not hidden)
+    try:
+        yield
+    finally:
+        _sizes_shown.reset(token)
+
+
+def size(number: int) -> str:
+    """How many entries something passed has, for a message."""
+    return str(number) if _sizes_shown.get() else "another number"
+
+
+def describe(value: Any) -> str:
+    """What a value is, for a message: a number or None as it is, all else by type and size."""
+    if value is None or isinstance(value, numbers.Number | np.bool_):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the type {value.__name__}"
+    kind = type(value).__name__
+    if not _sizes_shown.get():
+        return kind
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        # The name of a dtype, not its repr: that of a pandas categorical holds the labels.
+        dtype = getattr(getattr(value, "dtype", None), "name", None)
+        return f"{kind} of shape {shape}" + (f" and dtype {dtype}" if dtype else "")
+    if isinstance(value, str | bytes):
+        return f"{kind} of {len(value)} characters"
+    return f"{kind} of {len(value)} items" if isinstance(value, Sized) else kind
+
+
+def word(value: Any) -> str:
+    """The same where a word is expected, which is shown: a short text was typed."""
+    return repr(value) if isinstance(value, str) and len(value) <= _WORD else describe(value)
 
 
 def is_concrete(x: Any) -> bool:
@@ -27,13 +76,13 @@ def as_float_array(name: str, x: Any, dtype: Any = None) -> jax.Array:
     """`x` as a floating array: its own dtype if float32 or float64, JAX's default otherwise."""
     try:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
-    except ValueError as error:  # lists of unequal lengths
+    except ValueError:
         raise TypeError(
-            f"{name} must be an array of numbers, got {type(x).__name__}: {error}"
+            f"{name} must be an array of numbers, got {describe(x)} of unequal lengths"
         ) from None
     kinds = (jnp.floating, jnp.integer, jnp.bool_)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
-        raise TypeError(f"{name} must be an array of real numbers, got {_describe(x, array)}")
+        raise TypeError(f"{name} must be an array of real numbers, got {_numbers(x, array)}")
     if dtype is None:
         wide = array.dtype in (np.dtype(np.float32), np.dtype(np.float64))
         dtype = jax.dtypes.canonicalize_dtype(array.dtype) if wide else jnp.result_type(float)
@@ -49,7 +98,7 @@ def float_dtype(name: str, dtype: Any) -> Any:
     except TypeError:
         found = None
     if found not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"{name} must be float32, float64 or None, got {dtype!r}")
+        raise TypeError(f"{name} must be float32, float64 or None, got {word(dtype)}")
     return jax.dtypes.canonicalize_dtype(found)
 
 
@@ -58,7 +107,9 @@ def random_key(name: str, key: Any) -> jax.Array:
     is_array = isinstance(key, jax.Array | np.ndarray)
     typed = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed and not (is_array and key.dtype == np.uint32):
-        raise TypeError(f"{name} must be a random key, as from jax.random.key(0), got {key!r}")
+        raise TypeError(
+            f"{name} must be a random key, as from jax.random.key(0), got {describe(key)}"
+        )
     if key.ndim != (0 if typed else 1):
         raise ValueError(f"{name} must be one random key, got an array of shape {key.shape}")
     return key if typed else jax.random.wrap_key_data(key)
@@ -77,21 +128,25 @@ def positive(name: str, x: jax.Array, hint: str = "") -> None:
         )
 
 
-def counts_and_mask(counts: jax.Array, mask: Any, *, argument: str = "counts") -> jax.Array | None:
-    """Check `counts [..., I, K, J]`; return `mask` as bool `[..., K, J]` or None."""
+def counts_and_mask(
+    counts: jax.Array, mask: Any, *, argument: str = "counts", finite: bool = True
+) -> jax.Array | None:
+    """Check `counts [..., I, K, J]`; return `mask` as bool, `[..., (I,) K, J]`, or None.
+
+    Counts that are not `finite` are let through: they may be ends of intervals.
+    """
     if counts.ndim < 3:
         raise ValueError(
             f"{argument} must have shape [I, K, J] (classes, features, categories), "
             f"after any leading batch axes; got shape {counts.shape}"
         )
-    K, J = counts.shape[-2:]
     if 0 in counts.shape[-3:]:
         raise ValueError(
             f"{argument} needs at least one class, feature and category, got shape {counts.shape}"
         )
     if mask is not None:
-        mask = _bool_mask(mask, counts.shape[:-3], K, J)
-    if is_concrete(counts) and counts.ndim == 3:
+        mask = _bool_mask(mask, counts.shape[:-3], counts.shape[-3:])
+    if finite and is_concrete(counts) and counts.ndim == 3:
         finite_counts(counts, mask, argument=argument)
     return mask
 
@@ -109,6 +164,22 @@ def finite_counts(counts: jax.Array, mask: jax.Array | None, *, argument: str = 
         raise ValueError(
             f"{argument} must be finite, got {values[where]} at index {where} "
             "(class, feature, category)"
+        )
+
+
+def intervals(name: str, low: jax.Array, high: jax.Array, mask: jax.Array | None) -> None:
+    """Raise if a real cell of one dataset has no count between its ends."""
+    if not (is_concrete(low) and is_concrete(high) and is_concrete(mask)):
+        return
+    below, above = np.asarray(low), np.asarray(high)
+    good = (below < above) | ((below == above) & np.isfinite(below))
+    if mask is not None:
+        good |= ~np.asarray(mask)
+    if not good.all():
+        where = tuple(int(i) for i in np.argwhere(~good)[0])
+        raise ValueError(
+            f"{name}counts must be at most {name}upper, and finite where they are equal; this is "
+            f"not so at index {where} (class, feature, category)"
         )
 
 
@@ -137,15 +208,46 @@ def true_counts(counts: jax.Array, mask: jax.Array | None) -> None:
 
 
 def n_records(n: Any, dtype: Any, batch: tuple[int, ...]) -> jax.Array:
-    """`N` as a float array broadcast to the batch shape."""
+    """N as a float array broadcast to the batch shape."""
     if isinstance(n, bool):
-        raise TypeError(f"n_records must be a number, got {n!r}")
+        raise TypeError(f"n_records must be a number, got {describe(n)}")
     out = as_float_array("n_records", n, dtype)
     if is_concrete(out) and out.ndim == 0:
         N = float(out)
         if not (math.isfinite(N) and N >= 0 and N.is_integer()):
             raise ValueError(f"n_records must be a whole number >= 0, got {N:g}")
     return broadcast_to_batch("n_records", out, batch)
+
+
+def class_totals(x: jax.Array, shape: tuple[int, ...]) -> None:
+    """Raise unless public class totals have `shape` and are whole numbers >= 0, or NaN."""
+    if x.shape != shape:
+        raise ValueError(f"class_totals must have shape {shape}, one a class, got {x.shape}")
+    if not is_concrete(x) or x.ndim != 1:
+        return
+    values = np.asarray(x)
+    good = np.isnan(values) | (np.isfinite(values) & (values >= 0) & (np.floor(values) == values))
+    if not good.all():
+        raise ValueError(
+            "class_totals must hold whole numbers >= 0, and NaN for classes whose total is not "
+            f"public; that of class {int(np.argmin(good))} is neither"
+        )
+
+
+def log_weights(name: str, x: jax.Array, batch: tuple[int, ...]) -> None:
+    """Raise unless `x` has one entry a number of records, below inf and not all -inf."""
+    if x.ndim != len(batch) + 1 or x.shape[:-1] != batch or x.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must have one entry for each of N = 0, 1, ... on its last axis, got shape "
+            f"{x.shape}"
+        )
+    if not is_concrete(x) or batch:
+        return
+    values = np.asarray(x)
+    if not (values < np.inf).all() or not (values > -np.inf).any():
+        raise ValueError(
+            f"{name} must hold log weights: finite or -inf (for N that cannot be), not all -inf"
+        )
 
 
 def broadcast_to_batch(name: str, x: jax.Array, batch: tuple[int, ...]) -> jax.Array:
@@ -160,14 +262,17 @@ def broadcast_to_batch(name: str, x: jax.Array, batch: tuple[int, ...]) -> jax.A
 
 
 def noise_parameter(name: str, x: jax.Array, batch: tuple[int, ...], n_features: int) -> jax.Array:
-    """A noise scale: one a dataset (`batch`), or one a table (`batch + [K]`)."""
+    """A noise scale: one a dataset (`batch`), or one a table (`batch + [K]`).
+
+    What all datasets share is checked; of those that datasets have of their own, one may be bad.
+    """
     per_table = (*batch, n_features)
-    if x.shape in (batch, per_table):
+    if batch and x.shape in (batch, per_table):
         return x
-    if x.ndim == 0:
-        return jnp.broadcast_to(x, batch)
-    if x.shape == (n_features,):
-        return jnp.broadcast_to(x, per_table)
+    shared = {(): batch, (n_features,): per_table}
+    if x.shape in shared:
+        positive(name, x)
+        return jnp.broadcast_to(x, shared[x.shape])
     raise ValueError(
         f"{name} must be a scalar, one value a table (shape {per_table}) "
         f"or one a dataset (shape {batch}), got shape {x.shape}"
@@ -219,26 +324,35 @@ def single_dataset(function: str, counts: jax.Array) -> None:
         )
 
 
-def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """Raise unless `value` is one of the allowed words; suggest the nearest."""
+def choice(name: str, value: Any, allowed: Iterable[str], *, quote: bool = True) -> str:
+    """Raise unless `value` is one of the allowed words; suggest the nearest.
+
+    `quote` says whether a message may show a short text: no for entries of what may be a record.
+    """
     allowed = list(allowed)
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        raise TypeError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {_quoted(value, quote)}"
+        )
     if value not in allowed:
         near = difflib.get_close_matches(value, allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        shown = word(value) if quote else describe(value)
         raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}"
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown}{hint}"
         )
     return value
 
 
-def whole_number(name: str, value: Any, *, at_least: int = 0) -> int:
-    """Raise unless `value` is an integer of at least `at_least`."""
+def whole_number(name: str, value: Any, *, at_least: int = 0, quote: bool = True) -> int:
+    """Raise unless `value` is an integer of at least `at_least`.
+
+    `quote` says whether a message may show it.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {_quoted(value, quote)}")
     if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value}")
+        raise ValueError(f"{name} must be at least {at_least}, got {_quoted(value, quote)}")
     return int(value)
 
 
@@ -249,15 +363,19 @@ def real_number(
     above: float = -math.inf,
     below: float = math.inf,
     allow_zero: bool = False,
+    quote: bool = True,
 ) -> float:
-    """Raise unless `value` is a real number strictly inside (above, below), or 0 if allowed."""
+    """Raise unless `value` is a real number strictly inside (above, below), or 0 if allowed.
+
+    `quote` says whether a message may show it.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {_quoted(value, quote)}")
     number = float(value)
     if allow_zero and number == 0:
         return number
     if not above < number < below:
-        raise ValueError(f"{name} must be in ({above:g}, {below:g}), got {value!r}")
+        raise ValueError(f"{name} must be in ({above:g}, {below:g}), got {_quoted(value, quote)}")
     return number
 
 
@@ -265,20 +383,29 @@ def n_categories(value: Any, name: str = "n_categories") -> tuple[int, ...]:
     """The number of categories of each feature, as a tuple of ints >= 1."""
     if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) == 0:
         raise TypeError(
-            f"{name} must be a non-empty sequence, one whole number a feature, got {value!r}"
+            f"{name} must be a non-empty sequence, one whole number a feature, "
+            f"got {describe(value)}"
         )
     return tuple(whole_number(f"{name}[{k}]", _plain(v), at_least=1) for k, v in enumerate(value))
 
 
 def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
-    """Records to predict: integer `[..., K]`, -1 for missing, below J_k otherwise."""
+    """Records to predict: integer `[..., K]`, -1 for missing, below J_k otherwise.
+
+    Args:
+        x: the records.
+        n_features: K.
+        mask: real cells, `[..., K, J]`.
+    """
     try:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
-    except ValueError as error:  # lists of unequal lengths
-        raise TypeError(f"x must be an array of integer categories: {error}") from None
+    except ValueError:
+        raise TypeError(
+            f"x must be an array of integer categories, got {describe(x)} of unequal lengths"
+        ) from None
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(
-            f"x must hold integer categories (-1 for missing), got {_describe(x, array)}; a "
+            f"x must hold integer categories (-1 for missing), got {_numbers(x, array)}; a "
             "release turns records with labels into them: release.encode(records)"
         )
     if array.ndim < 1 or array.shape[-1] != n_features:
@@ -296,31 +423,46 @@ def categories(x: Any, n_features: int, mask: Any) -> jax.Array:
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             allowed = np.flatnonzero(real[where[-1]]).tolist()
             raise ValueError(
-                f"x must hold known categories, got {values[where]} at index {where}; "
+                f"x must hold known categories, got another one at index {where}; "
                 f"feature {where[-1]} has categories {allowed}, and -1 means missing"
             )
     return jnp.asarray(array)
 
 
-def _bool_mask(mask: Any, batch: tuple[int, ...], K: int, J: int) -> jax.Array:
+def _bool_mask(mask: Any, batch: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
+    """The mask as bool `[*batch, K, J]`, or `[*batch, I, K, J]` where classes differ.
+
+    Where both readings fit (I classes, a batch of I datasets) it is one a dataset.
+    """
     array = mask if isinstance(mask, jax.Array) else np.asarray(mask)
     if array.dtype != jnp.bool_:
         raise TypeError(
-            f"mask must be boolean (True marks a real cell), got {_describe(mask, array)}"
+            f"mask must be boolean (True marks a real cell), got {_numbers(mask, array)}"
         )
-    if array.shape not in ((K, J), (*batch, K, J)):
-        raise ValueError(f"mask must have shape [K, J] = ({K}, {J}), got {array.shape}")
+    K, J = shape[1:]
+    by_feature = array.shape in ((K, J), (*batch, K, J))
+    if not by_feature and array.shape not in (shape, (*batch, *shape)):
+        raise ValueError(
+            f"mask must have shape [K, J] = ({K}, {J}), or [I, K, J] = {shape} where classes "
+            f"differ, got {array.shape}"
+        )
     if is_concrete(array) and not np.asarray(array).any(-1).all():
         empty = np.argwhere(~np.asarray(array).any(-1))[0, -1]
         raise ValueError(
             f"mask must leave every feature at least one real category; feature {empty} has none"
         )
-    return jnp.broadcast_to(array, (*batch, K, J))
+    return jnp.broadcast_to(array, (*batch, *(shape[1:] if by_feature else shape)))
 
 
-def _describe(x: Any, array: Any) -> str:
-    """What the caller passed: a short value as it is, an array by its dtype."""
-    return f"dtype {array.dtype}" if hasattr(x, "dtype") or np.size(array) > 1 else repr(x)
+def _numbers(x: Any, array: Any) -> str:
+    """What was passed as an array: it, and the dtype it has as one."""
+    found = describe(x)
+    return found if array.dtype.name in found else f"{found} (as an array, {array.dtype.name})"
+
+
+def _quoted(value: Any, quote: bool) -> str:
+    """The value for a message; `quote` is False for entries of what may be a record."""
+    return describe(value) if quote or not isinstance(value, numbers.Number) else "another number"
 
 
 def _first(values: np.ndarray, bad: np.ndarray) -> str:

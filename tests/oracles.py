@@ -2,7 +2,7 @@
 
 Nothing here uses the convolutions of the package: each table of counts is enumerated and weighed by
 its Dirichlet-multinomial probability and the density of the noise. Tiny sizes only; for larger ones
-`log_space_posterior`, at the end, sums over counts slowly and in logs.
+there is `reference`.
 
 Arguments shared by all functions: `counts` m `[I, K, J]`; `n_records` N; `noise_log_prob`, a
 function of an array of differences m - n of shape `[..., I, K, J]`; `prior_class` `[I]`;
@@ -49,39 +49,62 @@ def compositions(total, parts):
 def enumerate_posterior(counts, n_records, noise_log_prob, prior_class, prior_feature, mask=None):
     """Weigh every integer table; see the module for the arguments."""
     counts = np.asarray(counts, np.float64)
-    I, K, J = counts.shape
-    N = int(n_records)
-    mask = np.ones((K, J), bool) if mask is None else np.asarray(mask)
-    a = np.asarray(prior_class, np.float64)
-    alpha = np.where(mask, np.asarray(prior_feature, np.float64), 0.0)
-    residual = lambda n: np.asarray(noise_log_prob(counts - n), np.float64)  # noqa: E731
+    factor = lambda l: np.asarray(noise_log_prob(counts - l), np.float64)  # noqa: E731
+    return enumerate_factors(factor, {int(n_records): 0.0}, prior_class, prior_feature, mask)
 
-    # One cell's log density depends on its own count only: tabulate it once, [N+1, I, K, J].
-    log_noise = np.stack([residual(np.full(counts.shape, n)) for n in range(N + 1)])
+
+def enumerate_factors(
+    log_factor, log_weight_of_n, prior_class, prior_feature, mask=None, class_totals=None
+):
+    """Weigh every integer table, whatever was published of its cells.
+
+    Args:
+        log_factor: of a count l, log P(what was published | l) of every cell, `[I, K, J]`.
+        log_weight_of_n: N -> its log weight; one N if it is known.
+        prior_class: `[I]`.
+        prior_feature: `[I, K, J]`.
+        mask: bool `[K, J]` or `[I, K, J]`.
+        class_totals: `[I]`, NaN where they are not public.
+    """
+    alpha = np.asarray(prior_feature, np.float64)
+    I, K, J = alpha.shape
+    mask = np.broadcast_to(True if mask is None else np.asarray(mask), alpha.shape)
+    a = np.asarray(prior_class, np.float64)
+    alpha = np.where(mask, alpha, 0.0)
+    most = max(log_weight_of_n)
+    # A cell's factor depends on its own count only: tabulate it once, [N + 1, I, K, J].
+    factors = np.stack([log_factor(l) for l in range(most + 1)])
 
     def block_tables(n, i, k):
-        cells = np.flatnonzero(mask[k])
+        cells = np.flatnonzero(mask[i, k])
         rows, logs = [], []
         for split in compositions(n, len(cells)):
             row = np.zeros(J, int)
             row[cells] = split
             log_p = dirichlet_multinomial(np.asarray(split), alpha[i, k, cells])
-            log_p += sum(log_noise[row[j], i, k, j] for j in cells)
-            rows.append(row)
-            logs.append(log_p)
+            log_p += sum(factors[row[j], i, k, j] for j in cells)
+            if log_p > -np.inf:
+                rows.append(row)
+                logs.append(log_p)
         return rows, logs
 
     tables, log_weight = [], []
-    for n_class in compositions(N, I):
-        log_class = dirichlet_multinomial(np.asarray(n_class), a)
-        blocks = [
-            list(zip(*block_tables(n_class[i], i, k), strict=True))
-            for i in range(I)
-            for k in range(K)
-        ]
-        for choice in itertools.product(*blocks):
-            tables.append(np.stack([row for row, _ in choice]).reshape(I, K, J))
-            log_weight.append(log_class + sum(w for _, w in choice))
+    for N, log_n in log_weight_of_n.items():
+        for n_class in compositions(N, I):
+            n_class = np.asarray(n_class)
+            if class_totals is not None:
+                public = np.isfinite(class_totals)
+                if (n_class[public] != np.asarray(class_totals)[public]).any():
+                    continue
+            log_class = log_n + dirichlet_multinomial(n_class, a)
+            blocks = [
+                list(zip(*block_tables(n_class[i], i, k), strict=True))
+                for i in range(I)
+                for k in range(K)
+            ]
+            for choice in itertools.product(*blocks):
+                tables.append(np.stack([row for row, _ in choice]).reshape(I, K, J))
+                log_weight.append(log_class + sum(w for _, w in choice))
     log_weight = np.array(log_weight)
     log_evidence = float(logsumexp(log_weight))
     return Enumeration(
@@ -107,16 +130,21 @@ def log_evidence(counts, n_records, noise_log_prob, prior_class, prior_feature, 
     ).log_evidence
 
 
+def n_records_pmf(posterior: Enumeration):
+    """P(N | m) for N = 0, 1, ..., `[S]`."""
+    return np.bincount(posterior.class_counts.sum(-1), weights=posterior.probability)
+
+
 def count_pmf(posterior: Enumeration):
     """P(n[i,k,j] = l | m), `[I, K, J, N + 1]`."""
-    N = int(posterior.class_counts[0].sum())
+    N = int(posterior.class_counts.sum(-1).max())
     hit = posterior.tables[..., None] == np.arange(N + 1)
     return np.tensordot(posterior.probability, hit, 1)
 
 
 def class_count_pmf(posterior: Enumeration):
     """P(n_i = n | m), `[I, N + 1]`."""
-    N = int(posterior.class_counts[0].sum())
+    N = int(posterior.class_counts.sum(-1).max())
     hit = posterior.class_counts[..., None] == np.arange(N + 1)
     return np.tensordot(posterior.probability, hit, 1)
 
@@ -180,16 +208,6 @@ def predict_proba(posterior: Enumeration, x):
     return joint / joint.sum()
 
 
-class SlowPosterior(NamedTuple):
-    """What `log_space_posterior` returns."""
-
-    log_evidence: float
-    class_count_pmf: np.ndarray
-    """`[I, N + 1]`."""
-    class_mean: np.ndarray
-    feature_mean: np.ndarray
-
-
 def log_convolve(u, v):
     """log of the convolution of exp(u) and exp(v), both `[N + 1]`, cut to N + 1 entries."""
     n = len(u)
@@ -197,53 +215,3 @@ def log_convolve(u, v):
     for row in range(n):
         table[row, : row + 1] = u[: row + 1] + v[row::-1]
     return logsumexp(table, axis=1)
-
-
-def log_space_posterior(
-    counts, n_records, noise_log_prob, prior_class, prior_feature, mask=None
-) -> SlowPosterior:
-    """Evidence and means by sums over counts, each in log space: slow, and nothing underflows."""
-    counts = np.asarray(counts, np.float64)
-    I, K, J = counts.shape
-    N = int(n_records)
-    mask = np.ones((K, J), bool) if mask is None else np.asarray(mask)
-    a, alpha = np.asarray(prior_class, np.float64), np.asarray(prior_feature, np.float64)
-    n = np.arange(N + 1.0)
-    rising = lambda c: gammaln(n + c) - gammaln(n + 1) - gammaln(c)  # noqa: E731
-    residual = np.asarray(noise_log_prob(counts[None] - n[:, None, None, None]))
-    log_h = np.empty((I, N + 1))
-    conditional = np.zeros((I, K, J, N + 1))
-    for i in range(I):
-        log_h[i] = rising(a[i])
-        for k in range(K):
-            cells = np.flatnonzero(mask[k])
-            w = [rising(alpha[i, k, j]) + residual[:, i, k, j] for j in cells]
-            unit = np.where(n == 0, 0.0, -np.inf)
-            before, after = [unit], [unit]
-            for j in range(len(cells)):
-                before.append(log_convolve(before[-1], w[j]))
-                after.append(log_convolve(after[-1], w[len(cells) - 1 - j]))
-            c, A = before[-1], alpha[i, k, cells].sum()
-            log_h[i] += c - rising(A)
-            with np.errstate(divide="ignore"):
-                log_n = np.log(n)
-            for j, cell in enumerate(cells):
-                others = log_convolve(before[j], after[len(cells) - 1 - j])
-                mean_count = np.exp(log_convolve(w[j] + log_n, others) - c)
-                conditional[i, k, cell] = (mean_count + alpha[i, k, cell]) / (n + A)
-    unit = np.where(n == 0, 0.0, -np.inf)
-    log_pmf = np.empty((I, N + 1))
-    for i in range(I):
-        rest = unit
-        for other in range(I):
-            if other != i:
-                rest = log_convolve(rest, log_h[other])
-        log_pmf[i] = log_h[i] + rest[::-1]
-    total = logsumexp(log_pmf[0])
-    pmf = np.exp(log_pmf - total)
-    return SlowPosterior(
-        float(total - rising(a.sum())[-1]),
-        pmf,
-        (pmf * (n + a[:, None])).sum(-1) / (N + a.sum()),
-        np.einsum("in,ikjn->ikj", pmf, conditional),
-    )

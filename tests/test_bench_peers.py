@@ -227,7 +227,7 @@ def test_releases_are_balanced_and_reproducible():
 
 
 def test_every_peer_has_an_adapter_a_label_and_our_colours():
-    from jaxprivnb.style import METHODS
+    from jaxprivnb.methods import METHODS
 
     for peer in registry.PEERS:
         assert (BENCH / "peers" / "adapters" / f"{peer.adapter}.py").exists()
@@ -235,7 +235,7 @@ def test_every_peer_has_an_adapter_a_label_and_our_colours():
         for name in designs.DESIGNS:
             assert peer.limit(name) is not None or peer.why_not[name]
         if peer.environment == "jaxprivnb":
-            assert (peer.color, peer.marker) == METHODS[peer.name.split()[1]][:2]
+            assert (peer.color, peer.marker) == METHODS[peer.name.split()[1]].look[:2]
         else:
             assert (BENCH / "peers" / "requirements" / f"{peer.environment}.txt").exists()
 

@@ -1,6 +1,7 @@
 """The command line: quick to answer, and its exit codes mean something."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ import time
 import pytest
 
 from jaxprivnb import cli
+from jaxprivnb.cli import exits
 
 SPEC = """\
 seed = 5
@@ -58,7 +60,7 @@ def test_a_study_from_spec_to_figures(spec, tmp_path, capsys):
     assert cli.main(["plot", out, "--figures", "figure1", "--format", "pdf"]) == 0
     assert (tmp_path / "out" / "figure1.pdf").read_bytes().startswith(b"%PDF")
 
-    assert cli.main(["study", str(spec), "--out", out, "--seed", "6"]) == cli.EXIT_OTHER_STUDY
+    assert cli.main(["study", str(spec), "--out", out, "--seed", "6"]) == exits.EXIT_OTHER_STUDY
     assert "seed: 5 -> 6" in capsys.readouterr().err
 
 
@@ -78,35 +80,99 @@ def test_figure1_leaves_the_figure_and_its_numbers(tmp_path):
 def test_mistakes_have_their_own_exit_codes(spec, tmp_path, capsys, monkeypatch):
     out = str(tmp_path / "out")
     spec.write_text(SPEC.replace("n_records", "n_record"))
-    assert cli.main(["study", str(spec), "--out", out]) == cli.EXIT_USAGE
+    assert cli.main(["study", str(spec), "--out", out]) == exits.EXIT_USAGE
     assert "spec.toml:3: grid.n_record means nothing" in capsys.readouterr().err
-    assert cli.main(["summary", out]) == cli.EXIT_STORAGE
+    assert cli.main(["summary", out]) == exits.EXIT_STORAGE
     assert "holds no study" in capsys.readouterr().err
-    assert cli.main(["figure1", "--replicates", "9", "--parameters", "2"]) == cli.EXIT_USAGE
+    assert cli.main(["figure1", "--replicates", "9", "--parameters", "2"]) == exits.EXIT_USAGE
     with pytest.raises(SystemExit) as caught:
         cli.main(["figure1", "--parameters", "0"])
-    assert caught.value.code == cli.EXIT_USAGE
+    assert caught.value.code == exits.EXIT_USAGE
 
-    assert cli.main(["study", "smok", "--out", out]) == cli.EXIT_USAGE
+    assert cli.main(["study", "smok", "--out", out]) == exits.EXIT_USAGE
     assert "no study called 'smok'" in capsys.readouterr().err
-    assert cli.main(["study", "smok.toml", "--out", out]) == cli.EXIT_USAGE
+    assert cli.main(["study", "smok.toml", "--out", out]) == exits.EXIT_USAGE
     assert "smok.toml: cannot be read" in capsys.readouterr().err
-    assert cli.main([]) == cli.EXIT_USAGE
+    assert cli.main([]) == exits.EXIT_USAGE
     assert "figure1" in capsys.readouterr().err
 
     spec.write_text(SPEC)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert cli.main(["study", str(spec), "--out", out]) == cli.EXIT_EXTRA
+    assert cli.main(["study", str(spec), "--out", out]) == exits.EXIT_EXTRA
     assert "pip install 'jaxprivnb[study]'" in capsys.readouterr().err
     assert not os.path.exists(out)  # before anything is begun
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert cli.main(["figure1", "--out", out]) == cli.EXIT_EXTRA
+    assert cli.main(["figure1", "--out", out]) == exits.EXIT_EXTRA
     assert "pip install 'jaxprivnb[figures]'" in capsys.readouterr().err
+
+
+_STUCK = """\
+import os, signal, sys, threading
+from jaxprivnb import cli
+from jaxprivnb.study import compute
+from jaxprivnb.study.display import LogDisplay
+
+told = threading.Event()
+
+def say(self, text):
+    if text.startswith("stopping"):
+        told.set()
+
+def stuck(*arguments):  # as in a compiled program that runs for ever
+    os.kill(os.getpid(), signal.SIGINT)
+    told.wait()
+    while True:  # again and again: Python may miss one that comes as it begins to wait
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever began this may ignore it
+LogDisplay._say, compute.fit_chunk = say, stuck
+sys.exit(cli.main(["study", *sys.argv[1:], "--workers", "1"]))
+"""
+
+
+def test_a_second_interrupt_ends_a_study_that_does_not_come_to_its_next_piece(spec, tmp_path):
+    pytest.importorskip("pyarrow")
+    done = subprocess.run(
+        [sys.executable, "-c", _STUCK, spec, "--out", tmp_path / "out"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == exits.EXIT_INTERRUPTED
+    assert "Run the same command again" in done.stderr
+
+
+def handlers_during(monkeypatch, target, argv):
+    """The handlers of (SIGTERM, SIGINT) when a command calls `target`, and its exit code."""
+    seen = []
+
+    def look(*args, **kwargs):
+        seen[:] = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)]
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(target, look)
+    before = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)]
+    assert cli.main(argv) == exits.EXIT_USAGE
+    assert [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)] == before
+    return seen, before
+
+
+def test_sigterm_and_ctrl_c_end_a_fit_at_once(monkeypatch):
+    seen, before = handlers_during(
+        monkeypatch, "jaxprivnb.privacy.file.load_release", ["fit", "release.json"]
+    )
+    assert seen == [before[0], signal.SIG_DFL]
+
+
+def test_sigterm_stops_a_study_at_its_next_piece(spec, tmp_path, monkeypatch):
+    seen, before = handlers_during(
+        monkeypatch, "jaxprivnb.study.run.run_study", ["study", str(spec), "--out", str(tmp_path)]
+    )
+    assert seen == [exits.on_sigterm, before[1]]
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), cli.EXIT_INTERRUPTED), (cli._Terminated(), cli.EXIT_TERMINATED)],
+    [(KeyboardInterrupt(), exits.EXIT_INTERRUPTED), (exits.Terminated(), exits.EXIT_TERMINATED)],
 )
 def test_interrupts_say_how_to_go_on(spec, tmp_path, capsys, monkeypatch, error, code):
     def interrupted(*args, **kwargs):
@@ -115,3 +181,15 @@ def test_interrupts_say_how_to_go_on(spec, tmp_path, capsys, monkeypatch, error,
     monkeypatch.setattr("jaxprivnb.study.run.run_study", interrupted)
     assert cli.main(["study", str(spec), "--out", str(tmp_path)]) == code
     assert "Run the same command again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["study.json", "manifest.json", "parts/spec.toml"])
+def test_a_study_does_not_replace_its_description(spec, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text(spec.read_text())
+    (tmp_path / "link").symlink_to(out)
+    words = ["study", str(out / name), "--out", str(tmp_path / "link"), "--overwrite", "--quiet"]
+    assert cli.main(words) == exits.EXIT_USAGE
+    assert "is among the files that a study writes" in capsys.readouterr().err
+    assert (out / name).read_text() == spec.read_text()

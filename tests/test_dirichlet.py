@@ -83,35 +83,35 @@ def test_marginals_are_betas():
     real = ALPHA > 0
     reference = scipy.stats.beta(np.where(real, ALPHA, 1), np.where(real, total - ALPHA, 1))
     for q in (0.025, 0.5, 0.9):
-        quantile = dirichlet.marginal_quantile(alpha, q)
+        quantile = dirichlet.marginals(alpha).quantile(q)
         np.testing.assert_allclose(
             quantile, np.where(real, reference.ppf(q), 0), rtol=1e-9, atol=1e-300
         )
-        cdf = dirichlet.marginal_cdf(alpha, jnp.full_like(alpha, q))
+        cdf = dirichlet.marginals(alpha).cdf(jnp.full_like(alpha, q))
         np.testing.assert_allclose(cdf, np.where(real, reference.cdf(q), 1), rtol=1e-9)
 
 
 def test_a_category_without_others_is_certain(dtype):
     alone = jnp.asarray([3.0, 0.0], dtype)
-    np.testing.assert_array_equal(dirichlet.marginal_quantile(alone, 0.3), [1, 0])
+    np.testing.assert_array_equal(dirichlet.marginals(alone).quantile(0.3), [1, 0])
     np.testing.assert_array_equal(dirichlet.sd(alone), [0, 0])
     below, at = jnp.asarray([0.99, -0.01], dtype), jnp.asarray([1.0, 0.0], dtype)
-    np.testing.assert_array_equal(dirichlet.marginal_cdf(alone, below), [0, 0])
-    np.testing.assert_array_equal(dirichlet.marginal_cdf(alone, at), [1, 1])
+    np.testing.assert_array_equal(dirichlet.marginals(alone).cdf(below), [0, 0])
+    np.testing.assert_array_equal(dirichlet.marginals(alone).cdf(at), [1, 1])
 
 
 def test_small_others_are_not_lost():
     # sum alpha - alpha_j is 0 in float32: the marginal would be a point mass at 1.
     alpha = jnp.asarray([1e9, 2.0], jnp.float32)
     np.testing.assert_allclose(1e9 * dirichlet.sd(alpha), np.sqrt(2.0), rtol=1e-5)
-    assert float(dirichlet._others(alpha)[0]) == 2.0
+    assert float(dirichlet.others(alpha)[0]) == 2.0
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=4), st.permutations(range(4)))
 def test_permuting_categories_permutes_everything(alpha, order):
     alpha, order = np.asarray(alpha), np.asarray(order)
-    for f in (dirichlet.mean, dirichlet.sd, dirichlet._others):
+    for f in (dirichlet.mean, dirichlet.sd, dirichlet.others):
         np.testing.assert_allclose(
             f(jnp.asarray(alpha[order])), np.asarray(f(jnp.asarray(alpha)))[order], rtol=1e-12
         )
@@ -120,7 +120,7 @@ def test_permuting_categories_permutes_everything(alpha, order):
 def test_marginal_density(dtype):
     alpha = ALPHA.astype(dtype)
     x = np.array([0.0, 1e-3, 0.2, 0.5, 0.97, 1.0], dtype)
-    found = dirichlet.marginal_density(jnp.asarray(alpha), jnp.asarray(x))
+    found = dirichlet.marginals(jnp.asarray(alpha)).density(jnp.asarray(x))
     assert (found.shape, found.dtype) == ((2, 4, 6), dtype)
     a = alpha[..., None].astype(float)
     b = a.sum(1, keepdims=True) - a
@@ -128,5 +128,5 @@ def test_marginal_density(dtype):
     rtol = 1e-12 if dtype == np.float64 else 1e-4
     np.testing.assert_allclose(found[..., 1:5], np.where(a > 0, expected, 0), rtol, 1e-30)
     np.testing.assert_array_equal(found[..., [0, 5]], 0)
-    alone = dirichlet.marginal_density(jnp.asarray([[3.0]], dtype), jnp.asarray(x))
+    alone = dirichlet.marginals(jnp.asarray([[3.0]], dtype)).density(jnp.asarray(x))
     np.testing.assert_array_equal(alone, 0)

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OrdinalEncoder
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OrdinalEncoder
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 import jaxprivnb as pnb
@@ -29,6 +29,74 @@ RNG = np.random.default_rng(0)
 y = np.repeat(["no", "yes"], [35, 25])
 X = np.stack([RNG.random(60) < np.where(y == "yes", 0.8, 0.3), RNG.integers(0, 3, 60)], 1) * 1
 DOMAIN = {"n_categories": (2, 3), "classes": ["yes", "no"]}
+
+
+AGES = RNG.uniform(-5, 130, 60)
+EDGES = [0, 18, 65, 120]
+AGE_BIN = np.clip(np.searchsorted(EDGES, AGES, side="right") - 1, 0, 2)
+
+
+def test_bins_of_numbers_in_training_and_in_prediction():
+    pandas = pytest.importorskip("pandas")
+    numeric = np.column_stack([AGES, X])
+    by_hand = np.column_stack([AGE_BIN, X])
+    model = naive(n_categories=[2, 3], bins={"x0": EDGES}).fit(numeric, y)
+    plain = naive(n_categories=[3, 2, 3]).fit(by_hand, y)
+    np.testing.assert_allclose(model.predict_proba(numeric), plain.predict_proba(by_hand), 1e-5)
+    assert model.release_.categories["x0"] == ("[0, 18)", "[18, 65)", "[65, 120]")
+    frame = pandas.DataFrame({"age": AGES, "sex": X[:, 0], "region": X[:, 1]})
+    sizes = {"sex": 2, "region": 3}
+    by_name = naive(n_categories=sizes, bins={"age": EDGES}).fit(frame, y)
+    np.testing.assert_allclose(by_name.predict_proba(frame), plain.predict_proba(by_hand), 1e-5)
+    missing = frame.assign(age=np.nan)
+    np.testing.assert_allclose(
+        by_name.predict_proba(missing),
+        plain.predict_proba(np.column_stack([[np.nan] * 60, X])),
+        1e-5,
+    )
+    again = PrivateNaiveBayes.from_release(by_name.release_, method="naive")
+    np.testing.assert_allclose(again.predict_proba(frame), by_name.predict_proba(frame))
+    assert again.bins == by_name.release_.bins
+    assert clone(again).set_params(epsilon=NO_NOISE).fit(frame, y).n_categories_.tolist() == [
+        3,
+        2,
+        3,
+    ]
+
+
+def test_bins_in_a_pipeline():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sex": X[:, 0], "age": AGES + 1})
+    younger = FunctionTransformer(lambda frame: frame.assign(age=frame["age"] - 1))
+    model = make_pipeline(younger, naive(n_categories=[2], bins={"age": EDGES})).fit(frame, y)
+    plain = naive(n_categories=[2, 3]).fit(np.column_stack([X[:, 0], AGE_BIN]), y)
+    by_hand = plain.predict_proba(np.column_stack([X[:, 0], AGE_BIN]))
+    np.testing.assert_allclose(model.predict_proba(frame), by_hand, 1e-5)
+
+
+def test_bins_that_make_no_sense_cost_nothing():
+    ledger = pnb.PrivacyLedger(2 * NO_NOISE)
+    numeric = np.column_stack([AGES, X])
+    for bins, message in (
+        ({"x0": 8}, "needs public bounds"),
+        ({"x9": EDGES}, "none of its keys is a feature"),
+        ({"x0": [3, 2]}, "edges must increase"),
+        (EDGES, "bins must be a mapping"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            naive(n_categories=[2, 3], bins=bins, ledger=ledger).fit(numeric, y)
+    assert ledger.entries == ()
+    with pytest.warns(pnb.PrivacyWarning, match="n_categories"):
+        model = naive(n_categories=None, bins={"x0": EDGES}).fit(numeric, y)
+    assert model.release_.categories["x1"] == (0, 1)
+    naive(n_categories=None, bins={"x0": EDGES}).fit(numeric[:, :1], y)  # nothing is inferred
+
+
+def test_a_release_without_n_is_fitted():
+    made = pnb.release(X, y, epsilon_total=NO_NOISE, neighbours="add-remove", **DOMAIN)
+    model = PrivateNaiveBayes.from_release(made)
+    known = PrivateNaiveBayes.from_release(pnb.release(X, y, epsilon_total=NO_NOISE, **DOMAIN))
+    np.testing.assert_allclose(model.predict_proba(X), known.predict_proba(X), rtol=1e-4)
 
 
 def naive(epsilon=NO_NOISE, **options):
@@ -216,7 +284,7 @@ def test_what_was_read_from_the_data_is_not_counted_in_messages():
     assert "2100" not in str(e.value)
 
 
-def test_the_domain_is_warned_of_where_it_is_read_from_the_data():
+def test_the_domain_is_warned_of_where_it_is_read_from_the_data(monkeypatch):
     with pytest.warns(pnb.PrivacyWarning, match=r"n_categories \(or categories\) and classes") as w:
         fitted = PrivateNaiveBayes(NO_NOISE, method="naive").fit(X, y)
     assert len(w) == 1
@@ -224,11 +292,9 @@ def test_the_domain_is_warned_of_where_it_is_read_from_the_data():
     assert fitted.classes_.tolist() == ["no", "yes"]
     with pytest.raises(ValueError, match="class 'class' has a value that is missing or not among"):
         naive(classes=["no", "maybe"]).fit(X, y)
-    wide = np.stack([np.zeros(2), [0, 1_500_000]], 1)
-    with (
-        pytest.raises(ValueError, match="read from the data does not make a release"),
-    ):
-        PrivateNaiveBayes(method="naive").fit(wide, [0, 1])
+    monkeypatch.setattr("jaxprivnb.estimator.classifier.MAX_CELLS", 7)
+    with pytest.raises(ValueError, match="read from the data does not make a release"):
+        PrivateNaiveBayes(method="naive").fit([[0, 0], [1, 1]], [0, 1])
 
 
 def test_a_second_fit_is_warned_of_before_it_spends():
@@ -346,6 +412,27 @@ def test_pipelines_pickles_and_clones():
     assert str(again[-1].posterior_.summary()) == str(pipe[-1].posterior_.summary())
 
 
+def test_a_pipeline_that_loses_names_says_how_to_keep_them():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"smoker": np.array(["n", "y"])[X[:, 0]], "region": X[:, 1]})
+    domain = {"categories": {"smoker": [0, 1], "region": [0, 1, 2]}, "n_categories": None}
+    with pytest.raises(ValueError, match=r"X has no column names.*set_output"):
+        make_pipeline(OrdinalEncoder(), naive(**domain)).fit(frame, y)
+    encoder = OrdinalEncoder().set_output(transform="pandas")
+    fitted = make_pipeline(encoder, naive(**domain)).fit(frame, y)[-1]
+    assert fitted.release_.feature_names == ("smoker", "region")
+
+
+def test_other_for_single_features():
+    holes = X.astype(object)
+    holes[0, 0] = None
+    domain = {"categories": [[0, 1], [0, 1, 2]], "n_categories": None}
+    fitted = naive(unknown={"x0": "other"}, **domain).fit(holes, y)
+    assert fitted.n_categories_.tolist() == [3, 3]
+    with pytest.raises(ValueError, match="feature 'x0' has a value"):
+        naive(unknown={"x1": "other"}, **domain).fit(holes, y)
+
+
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "jaxprivnb.estimator.classifier")
@@ -357,3 +444,56 @@ def test_it_is_found_by_name_but_not_by_a_star():
     assert pnb.PrivateNaiveBayes.__name__ == "PrivateNaiveBayes"
     assert "PrivateNaiveBayes" in dir(pnb)
     assert "PrivateNaiveBayes" not in pnb.__all__
+
+
+def test_a_prior_of_the_wrong_shape_spends_nothing():
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    prior = pnb.Prior(np.ones(2), np.ones((2, 2, 3)))
+    for options in (
+        {"alpha": pnb.Prior(np.ones(2), np.ones((2, 3, 3)))},
+        {"alpha": pnb.Prior(np.ones(3), np.ones((3, 2, 3)))},
+        {"alpha": prior, "unknown": "other"},
+        {"alpha": prior, "class_table": True},
+        {"alpha": pnb.Prior(np.ones(2), -np.ones((2, 2, 3)))},
+    ):
+        with pytest.raises(ValueError, match=r"prior\.(class_|feature) must"):
+            naive(1.0, ledger=ledger, **options).fit(X, y)
+    assert ledger.entries == ()
+    naive(1.0, ledger=ledger, alpha=prior).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", ["dict", "1-d", "list", "ragged", "scalar", "complex"])
+def test_errors_do_not_print_the_records(kind):
+    records = {
+        "dict": {"a": X[:, 0], "b": X[:, 1]},
+        "1-d": X[:, 0],
+        "list": X[:, 0].tolist(),
+        "ragged": [*X.tolist(), [1]],
+        "scalar": 7,
+        "complex": X + 0j,
+    }[kind]
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0)
+    expected = r"^(X must be (records by features|an array or a table), .*got|Complex data)"
+    with pytest.raises((TypeError, ValueError), match=expected) as caught:
+        naive(1.0, ledger=ledger).fit(records, y)
+    assert len(str(caught.value)) < 300
+    assert caught.value.__context__ is None
+    assert ledger.entries == ()
+
+
+def test_names_unseen_at_fit_time_are_counted_and_not_listed():
+    pandas = pytest.importorskip("pandas")
+    fitted = naive().fit(pandas.DataFrame(X, columns=["a", "b"]), y)
+    with pytest.raises(ValueError, match=r"1 of 2 were unseen at fit time; now missing: b$"):
+        fitted.predict(pandas.DataFrame(X, columns=["a", "secret"]))
+    with pytest.raises(ValueError, match="yet now missing:\n- b"):
+        fitted.predict(pandas.DataFrame(X[:, :1], columns=["a"]))
+
+
+def test_a_repr_shows_no_collections():
+    model = naive(0.5, categories=X, random_state=3)
+    assert repr(model) == (
+        "PrivateNaiveBayes(categories=ndarray of shape (60, 2) and dtype int64, "
+        "classes=list of 2 items, epsilon=0.5, method='naive', n_categories=tuple of 2 items, "
+        "random_state=3)"
+    )

@@ -1,25 +1,26 @@
 """Draws come from the exact posterior."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from exact_problems import NOISES, SHAPES, path_of, problem
 from scipy import stats
-from test_exact_fit import NOISES, SHAPES, problem
 
-from jaxprivnb.exact.fit import fit_exact, fit_window
-from jaxprivnb.exact.window import Layout
+from jaxprivnb.exact.draws import _levels, _log_gammas, _pick
+from jaxprivnb.exact.fit import fit_path
 
 N_DRAWS = 4000
 
 
-@pytest.fixture(scope="module", params=["whole", "windows"])
+@pytest.fixture(
+    scope="module",
+    params=["whole-1", "windowed-3", pytest.param("whole-9", marks=pytest.mark.slow)],
+)
 def drawn(request):
     tables, prior, args = problem(SHAPES[0], NOISES[0])
-    if request.param == "whole":
-        fit = fit_exact(tables, prior)
-    else:
-        fit = fit_window(tables, prior, Layout(8, 8, False), 1e-9)
+    fit = fit_path(tables, prior, path_of(request.param, tables, prior), 1e-9)
     key = jax.random.key(1)
     p_class, p_feature = fit.sample(key, N_DRAWS)
     draws = tuple(map(np.asarray, (fit.sample_tables(key, N_DRAWS), p_class, p_feature)))
@@ -36,7 +37,7 @@ def test_tables_are_tables(drawn):
     assert tables.dtype == np.int32
     np.testing.assert_array_equal(tables[:, :, 0].sum(-1), tables[:, :, 1].sum(-1))
     np.testing.assert_array_equal(tables.sum((1, 3)), 6)
-    assert np.all(tables[:, :, ~brute.mask] == 0)
+    assert np.all(tables[:, ~brute.mask] == 0)
 
 
 def test_means_and_covariances_of_tables(drawn):
@@ -68,4 +69,32 @@ def test_marginals_by_kolmogorov_smirnov(drawn):
         assert np.abs((p_class <= x).mean(0) - expected).max() < critical
         expected = oracles.feature_cdf(brute, np.full(p_feature.shape[1:], x))
         difference = np.abs((p_feature <= x).mean(0) - expected)
-        assert difference[:, brute.mask].max() < critical
+        assert difference[brute.mask].max() < critical
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gammas_by_kolmogorov_smirnov(dtype):
+    alpha = np.repeat(np.array([[0.01, 0.4, 1.0, 3.5, 5e4]], dtype), N_DRAWS, axis=0)
+    drawn = np.asarray(_log_gammas(jax.random.key(2), jnp.asarray(alpha)), float)
+    assert drawn.shape == alpha.shape
+    for x, a in zip(drawn.T, alpha[0].astype(float), strict=True):
+        assert stats.kstest(x, stats.loggamma(a).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 7, 48, 49, 500, 3000])
+def test_a_uniform_picks_where_the_weights_pass_it(size, dtype):
+    rng = np.random.default_rng(size)
+    weights = rng.exponential(size=size).astype(dtype) * (rng.uniform(size=size) < 0.7)
+    weights[rng.integers(size)] = 1
+    padded = jnp.pad(weights, (0, int(np.prod(_levels(size))) - size))
+    u = np.append(rng.uniform(size=200), [0, 1 - np.finfo(dtype).epsneg]).astype(dtype)
+    scale = np.arange(1.0, len(u) + 1, dtype=dtype)
+    weight = lambda s, at, length: s * jax.lax.dynamic_slice_in_dim(padded, at, length)  # noqa: E731
+    got = np.asarray(_pick(jnp.asarray(u), weight, (jnp.asarray(scale),), size))
+    assert np.all(weights[got] > 0)
+    upto = np.cumsum(weights, dtype=float) / weights.sum(dtype=float)
+    slack = 64 * np.finfo(dtype).eps
+    assert np.all(
+        (upto[got] >= u - slack) & (upto[got] - weights[got] / weights.sum() <= u + slack)
+    )

@@ -5,27 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from exact_problems import NOISES, SHAPES, problem
+from reference import Reference
 
 import jaxprivnb as pnb
-from jaxprivnb.exact.fit import fit_exact, fit_window
-from jaxprivnb.exact.window import Layout, whole
+from jaxprivnb._pytree import with_fields
+from jaxprivnb.exact.fit import fit_exact
 from jaxprivnb.status import Status
-
-NOISES = [pnb.Laplace(1.3), pnb.Geometric(0.9), pnb.Gaussian(1.7)]
-SHAPES = [(2, (2, 3), 6), (3, (2, 2, 2), 3), (3, (3, 1), 4)]
-
-
-def problem(shape, noise, seed=0):
-    """Tables, prior and the arguments of an oracle."""
-    I, sizes, N = shape
-    rng = np.random.default_rng(seed)
-    full = (I, len(sizes), max(sizes))
-    mask = np.arange(max(sizes)) < np.array(sizes)[:, None]
-    counts = np.where(mask, rng.normal(N / 4, 2, full), 0.0)
-    a, alpha = rng.uniform(0.3, 3, I), rng.uniform(0.3, 3, full)
-    log_prob = lambda x: np.asarray(noise.log_prob(jnp.asarray(x)))  # noqa: E731
-    tables = pnb.NoisyTables(counts, N, noise, mask)
-    return tables, pnb.Prior(a, alpha), (counts, N, log_prob, a, alpha, mask)
 
 
 @pytest.mark.parametrize(
@@ -52,34 +38,8 @@ def test_brute_force(shape, noise):
     close(got, np.where(mask[..., None], oracles.count_pmf(brute), 0))
 
 
-def test_layouts_agree():
-    tables, prior, args = problem(SHAPES[0], NOISES[0])
-    expected = oracles.enumerate_posterior(*args)
-    mean, _ = oracles.feature_moments(expected)
-    for layout in (
-        Layout(8, 8, False),
-        Layout(8, 16, False, log_space=True),
-        whole(6, log_space=True),
-    ):
-        fit = fit_window(tables, prior, layout, 1e-10)
-        assert int(fit.status) == Status.SUCCESS
-        assert float(fit.log_evidence) == pytest.approx(expected.log_evidence, abs=1e-11)
-        np.testing.assert_allclose(fit.feature_mean, mean, atol=1e-11)
-    middle = np.full(mean.shape, 0.4)
-    windowed = fit_window(tables, prior, Layout(8, 8, False), 1e-10).feature_cdf(middle)
-    np.testing.assert_allclose(windowed, oracles.feature_cdf(expected, middle), atol=1e-11)
-
-
 def against_reference(tables, prior, tolerance=1e-8):
-    noise = tables.noise_by_cell()
-    slow = oracles.log_space_posterior(
-        tables.counts,
-        int(tables.n_records),
-        lambda x: np.asarray(noise.log_prob(jnp.asarray(x))),
-        prior.class_,
-        prior.feature,
-        tables.real,
-    )
+    slow = Reference.of(tables, prior)
     fit = fit_exact(tables, prior)
     assert int(fit.status) == Status.SUCCESS
     assert float(fit.log_evidence) == pytest.approx(slow.log_evidence, rel=1e-12, abs=tolerance)
@@ -162,10 +122,10 @@ def test_windows_equal_the_whole():
     )
     prior = pnb.Prior.symmetric(sim.tables, 0.7)
     windowed = fit_exact(sim.tables, prior)
-    assert not windowed.layout.whole
-    assert windowed.layout.cell < 600
+    assert not windowed.path.whole
+    assert windowed.path.window < 600
     complete = fit_exact(sim.tables, prior, max_records=2000)
-    assert complete.layout.whole
+    assert complete.path.whole
     assert float(windowed.lost_mass) <= 1e-9
     np.testing.assert_allclose(windowed.log_evidence, complete.log_evidence, atol=1e-9)
     for name in ("class_mean", "class_sd", "feature_mean", "feature_sd"):
@@ -193,19 +153,60 @@ def test_float32_follows_float64():
     np.testing.assert_allclose(narrow.feature_interval(0.95)[0], lower, atol=1e-3)
 
 
-def test_float32_many_categories_recovers_in_log_space():
-    # 300 units of disagreement underflow float32; the fit notices, and starts again in logs.
+def test_float32_holds_where_tables_contradict_each_other():
     counts = np.full((2, 2, 2), 20.0, np.float32)
     counts[0, 0] += 40
     counts[0, 1] -= 20
     tables = pnb.NoisyTables(counts, 80, pnb.Laplace(np.float32(0.25)))
     fit = fit_exact(tables)
-    assert fit.layout.log_space
     assert int(fit.status) == Status.SUCCESS
     wide = fit_exact(jax.tree.map(lambda x: x.astype(jnp.float64), tables))
     np.testing.assert_allclose(fit.feature_mean, wide.feature_mean, atol=1e-3)
-    alone = fit_window(tables, pnb.Prior.uniform(tables), whole(80), 1e-4)
-    assert int(alone.status) in (Status.LOST_MASS, Status.NON_FINITE)
+    single = pnb.Prior.symmetric(tables, 0.5)
+    fit = fit_exact(tables, single)
+    assert int(fit.status) == Status.SUCCESS
+    double = jax.tree.map(lambda x: x.astype(jnp.float64), (tables, single))
+    np.testing.assert_allclose(fit.feature_mean, fit_exact(*double).feature_mean, atol=1e-3)
+
+
+def test_classes_that_contradict_n():
+    """Totals 4,000 nats from N: scaled numbers would underflow without a tilt."""
+    sim = pnb.simulate(
+        jax.random.key(7), n_records=200, n_classes=3, n_categories=(3,) * 8, noise=pnb.Laplace(1.0)
+    )
+    tables = pnb.NoisyTables(np.asarray(sim.tables.counts) + 60.0, 200, pnb.Laplace(1.0))
+    against_reference(tables, pnb.Prior.uniform(tables))
+
+
+def test_a_batch_changes_none_of_its_fits():
+    tables = pnb.simulate(
+        jax.random.key(9), n_records=3000, n_categories=(3, 3), noise=pnb.Laplace(60.0), shape=(3,)
+    ).tables
+    many = pnb.fit_many(tables, "exact")
+    few = pnb.fit_many(jax.tree.map(lambda x: x[1:], tables), "exact")
+    np.testing.assert_array_equal(few.feature_mean, many.feature_mean[1:])
+    alone = fit_exact(jax.tree.map(lambda x: x[2], tables))
+    np.testing.assert_allclose(alone.feature_mean, many.feature_mean[2], rtol=1e-11)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 3)])
+def test_evidence_is_differentiable_in_counts(sizes):
+    """With a count of exactly 0, where it meets the edge of the range."""
+    rng = np.random.default_rng(5)
+    mask = np.arange(max(sizes)) < np.array(sizes)[:, None]
+    counts = np.where(mask, rng.uniform(-10, 40, (2, *mask.shape)), 0)
+    counts[0, 0, 0] = 0
+
+    def evidence(counts):
+        tables = pnb.NoisyTables(counts, 60, pnb.Gaussian(5.0), mask)
+        return fit_exact(tables, pnb.Prior.symmetric(tables, 0.7), max_records=60).log_evidence
+
+    slope = jax.grad(evidence)(jnp.asarray(counts))
+    assert np.all(np.asarray(slope)[:, ~mask] == 0)
+    step = 1e-5
+    for at in ((0, 0, 0), (1, 0, 1), (1, 1, 2)):
+        up, down = (float(evidence(jnp.asarray(counts).at[at].add(d))) for d in (step, -step))
+        assert float(slope[at]) == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-7)
 
 
 def test_batches_jit_and_bad_neighbours():
@@ -213,8 +214,7 @@ def test_batches_jit_and_bad_neighbours():
     good = jax.vmap(fit_exact)(sim.tables)
     single = fit_exact(jax.tree.map(lambda x: x[1], sim.tables))
     np.testing.assert_allclose(good.feature_mean[1], single.feature_mean, atol=1e-13)
-    spoiled = jax.tree.map(lambda x: x, sim.tables)
-    object.__setattr__(spoiled, "counts", sim.tables.counts.at[2, 0, 0, 0].set(jnp.nan))
+    spoiled = with_fields(sim.tables, counts=sim.tables.counts.at[2, 0, 0, 0].set(jnp.nan))
     bad = jax.vmap(fit_exact)(spoiled)
     np.testing.assert_array_equal(bad.status, [0, 0, Status.BAD_INPUT, 0])
     others = np.array([0, 1, 3])

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from test_exact_fit import NOISES, SHAPES, problem
+from exact_problems import NOISES, SHAPES, problem
 
 import jaxprivnb as pnb
+from jaxprivnb.exact import mixtures, posterior
 from jaxprivnb.exact.fit import fit_exact
 
 CASES = [(SHAPES[0], NOISES[0]), (SHAPES[1], NOISES[2]), (SHAPES[2], NOISES[0])]
@@ -63,3 +64,20 @@ def test_densities_integrate_to_the_moments():
     np.testing.assert_allclose((density * x).mean(-1), fit.class_mean, atol=1e-4)
     variance = (density * np.square(x - np.asarray(fit.class_mean)[:, None])).mean(-1)
     np.testing.assert_allclose(np.sqrt(variance), fit.class_sd, atol=1e-4)
+
+
+def test_shorter_windows_and_tiles_leave_intervals_as_they_are(monkeypatch):
+    rng = np.random.default_rng(0)
+    mask = np.arange(3) < np.array([[2], [3]])
+    counts = np.where(mask, rng.multinomial(2000, np.ones(6) / 6, 2).reshape(2, 2, 3), 0.0)
+    tables = pnb.NoisyTables(
+        counts + rng.laplace(0, 4, counts.shape) * mask, 4000, pnb.Laplace(4), mask
+    )
+    fit = fit_exact(tables)
+    shorter = fit.feature_interval(0.95)
+    assert fit._extent()[1][0] < fit.path.questions.length
+    monkeypatch.setattr(posterior, "_LEFT_OUT", 1e-17)
+    monkeypatch.setattr(mixtures, "_TILE", 100)
+    for got, expected in zip(shorter, fit_exact(tables).feature_interval(0.95), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-10)
+        assert np.all(np.asarray(got)[:, ~mask] == 0)

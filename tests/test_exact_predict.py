@@ -1,11 +1,12 @@
 """The predictive is exact, and is not the plug-in of means."""
 
 import itertools
+import pickle
 
 import numpy as np
 import oracles
 import pytest
-from test_exact_fit import problem
+from exact_problems import problem
 from test_exact_mixtures import CASES
 
 from jaxprivnb.exact.fit import fit_exact
@@ -26,3 +27,13 @@ def test_every_record_equals_brute_force(shape, noise):
         plug_in[seen] *= np.asarray(fit.feature_mean)[:, k, records[seen, k]].T
     plug_in /= plug_in.sum(-1, keepdims=True)
     assert np.abs(plug_in - expected).max() > 1e-4
+
+
+def test_what_is_kept_to_be_asked_again_is_not_pickled():
+    tables, prior, _ = problem(*CASES[0])
+    fit = fit_exact(tables, prior)
+    record = np.zeros((1, tables.counts.shape[1]), int)
+    before, asked = len(pickle.dumps(fit)), fit.predict_proba(record)
+    stored = pickle.dumps(fit)
+    assert len(stored) == before
+    np.testing.assert_array_equal(pickle.loads(stored).predict_proba(record), asked)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ from compiles import count_compiles
 
 import jaxprivnb as pnb
 from jaxprivnb.many import lanes
-from jaxprivnb.many.lanes import BLOCK, Job
+from jaxprivnb.many.fit import _in_order
+from jaxprivnb.many.lanes import NUMBERS, TILE, Job, Width
 
 
 def release(shape, N=60, scale=5.0, seed=0):
@@ -45,7 +47,7 @@ COUNTDOWN = Job(
 @jax.jit
 def countdown(queue, length):
     """A job that counts each item down to zero, one a step."""
-    return lanes.run(queue, length, COUNTDOWN, BLOCK, 10_000)
+    return lanes.run(queue, length, COUNTDOWN, Width(TILE, TILE, NUMBERS), 10_000)
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 128, 129, 1000])
@@ -56,6 +58,22 @@ def test_lanes_serve_every_item_once_and_in_order(length):
     np.testing.assert_array_equal(harvest.steps[:length], want[:length])
     assert jnp.all(harvest.states[:length] == 0)
     np.testing.assert_array_equal(harvest.steps[length:], 0)
+
+
+@pytest.mark.parametrize("length", [2, 11])  # too few for the lanes, and for a refill
+def test_an_idle_lane_works_on_a_real_item(length):
+    """On padding an iteration of a step's own may run to its cap, and every lane would wait."""
+    stepped = []
+
+    def step(item, state):
+        jax.debug.callback(lambda item: stepped.append(int(item)), item)
+        return state - 1
+
+    queue = jnp.where(jnp.arange(16) < length, jnp.int32(3), -1)
+    job = COUNTDOWN._replace(step=step)
+    jax.block_until_ready(lanes.run(queue, jnp.int32(length), job, Width(8, 8, NUMBERS), 100))
+    jax.effects_barrier()
+    assert min(stepped) > 0
 
 
 def test_lanes_stay_busy():
@@ -82,8 +100,74 @@ def test_results_do_not_depend_on_the_batch(method):
     whole = pnb.fit_many(tables, method)
     some = np.random.default_rng(2).permutation(700)[:300]
     assert_same(pnb.fit_many(rows(tables, some), method), rows(whole, some))
-    assert_same(pnb.fit_many(tables, method, lanes=2 * BLOCK), whole)
+    assert_same(pnb.fit_many(tables, method, lanes=2 * TILE), whole)
     assert_same(pnb.fit_many(tables, method, workers=1), whole)
+
+
+def test_the_width_of_a_block_follows_the_device_and_the_size_of_tables():
+    assert Width.on("cpu", 20) == Width.on("cpu", 10_000) == (TILE, TILE, NUMBERS)
+    assert Width.on("cpu", 20, lanes=3 * TILE).lanes == 3 * TILE
+    for platform in ("gpu", "tpu"):
+        assert Width.on(platform, 20) == (4096, 4096, 32 * NUMBERS)
+        assert Width.on(platform, 20, lanes=TILE).lanes == 4096
+        assert Width.on(platform, 4000).tile == 512
+        assert Width.on(platform, 10**6).tile == TILE
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_batch_in_wider_blocks(monkeypatch):
+    tables = release((700,))
+    narrow = pnb.fit_many(tables)
+    monkeypatch.setattr(lanes, "wide", lambda size, platform: 2 * size)
+    whole = pnb.fit_many(tables)
+    assert_same(pnb.fit_many(rows(tables, slice(300, 400))), rows(whole, slice(300, 400)))
+    assert_same(pnb.fit_many(tables, lanes=4 * TILE, workers=1), whole)
+    np.testing.assert_allclose(whole.feature_mean, narrow.feature_mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["vb", "naive"])
+def test_no_answer_depends_on_the_length_of_the_batch(method, dtype):
+    sizes = {"n_classes": 3, "n_categories": (3, 3, 5, 2)}
+    simulated = pnb.simulate(
+        jax.random.key(0), n_records=60, noise=pnb.Laplace(5.0), shape=(700,), dtype=dtype, **sizes
+    )
+    whole = pnb.fit_many(simulated.tables, method)
+    few = pnb.fit_many(rows(simulated.tables, slice(37)), method)
+    assert_same(few, rows(whole, slice(37)))  # `elbo` is one of the arrays
+    for name in ("class_mean", "class_sd", "feature_mean", "feature_sd"):
+        np.testing.assert_array_equal(getattr(few, name), getattr(whole, name)[:37])
+    records = np.array([[0, 0, 0, 0], [2, 1, 4, 1], [1, -1, 3, 0]])
+    for ask in (
+        lambda fit: fit.class_interval(),
+        lambda fit: fit.feature_interval(),
+        lambda fit: fit.feature_cdf(0.3),
+        lambda fit: fit.predict_proba(records),
+        lambda fit: fit.predict_proba(np.tile(records, (200, 1))),  # dataset by dataset
+        lambda fit: fit.sample(jax.random.key(1), 2),
+    ):
+        assert_same(ask(few), rows(ask(whole), slice(37)))
+
+
+def test_means_are_not_compiled_at_every_question():
+    fit = pnb.fit_naive(release(()))
+    names = ("class_mean", "class_sd", "feature_mean", "feature_sd")
+    for name in names:
+        getattr(fit, name)
+    with count_compiles() as compiled:
+        for name in names:
+            getattr(fit, name)
+    assert not compiled
+
+
+@pytest.mark.parametrize("method", ["vb", "naive", "exact"])
+def test_a_bad_scale_fails_its_dataset_alone(method):
+    tables = release((5,))
+    scale = np.full(5, 5.0)
+    scale[3] = -1.0
+    bad = pnb.NoisyTables(tables.counts, tables.n_records, pnb.Laplace(scale), tables.mask)
+    status = np.asarray(pnb.fit_many(bad, method).status)
+    assert status[3] == pnb.Status.BAD_INPUT
+    assert (np.delete(status, 3) != pnb.Status.BAD_INPUT).all()
 
 
 def test_two_devices_give_the_bits_of_one(tmp_path):
@@ -154,6 +238,32 @@ def test_random_starts_are_those_of_single_fits():
         one = pnb.fit_vb(rows(tables, r), n_starts=3, key=jax.random.fold_in(key, r))
         np.testing.assert_allclose(many.elbo_starts[r], one.elbo_starts, rtol=1e-9)
         np.testing.assert_allclose(many.elbo[r], one.elbo, rtol=1e-9)
+
+
+def test_an_interrupt_waits_for_no_segment():
+    begun, left, ended, alone = threading.Event(), threading.Event(), threading.Event(), []
+
+    def segment(number):
+        if number == 0:
+            begun.wait(10)
+            raise KeyboardInterrupt
+        begun.set()
+        alone.append(left.wait(10))
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(_in_order(segment, 5, 2))
+    left.set()
+    assert ended.wait(10)
+    assert alone == [True]
+
+
+def test_segments_of_large_tables_are_short():
+    tables = release((600,), N=600)
+    work = []
+    pnb.fit_many(tables, "exact", workers=1, on_work=lambda useful, _: work.append(useful))
+    assert len(work) > 1
+    assert sum(work) == 600
 
 
 @pytest.mark.parametrize("method", ["vb", "naive"])

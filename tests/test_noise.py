@@ -1,5 +1,6 @@
 """Noise: densities, draws and budgets."""
 
+import itertools
 import math
 
 import jax
@@ -10,7 +11,7 @@ import scipy.integrate
 import scipy.stats
 
 import jaxprivnb as pnb
-from jaxprivnb.noise import Noise
+from jaxprivnb.noise import Noise, l1_sensitivity, l2_sensitivity_squared
 
 SCALES = [0.3, 2.0, 20.0, 20_000.0]
 
@@ -83,12 +84,77 @@ def test_scale_from_epsilon_uses_sensitivity_two(cls):
     assert float(total.scale) == pytest.approx(20.0)
 
 
-def test_neighbouring_tables_are_epsilon_close():
+RELATIONS = [(n, c) for n in ("replace", "add-remove") for c in (1, 2, 3)]
+
+
+def neighbours_of(records, neighbours, contributions, categories):
+    """Every dataset that the relation calls a neighbour, by its definition."""
+    places = range(len(records))
+    for changed in itertools.combinations_with_replacement(places, contributions):
+        rest = [r for p, r in enumerate(records) if p not in changed]
+        n_removed = len(records) - len(rest)
+        n_new = {"replace": [n_removed], "add-remove": range(contributions - n_removed + 1)}
+        for n in n_new[neighbours]:
+            for new in itertools.product(range(categories), repeat=n):
+                yield [*rest, *new]
+    if neighbours == "add-remove":
+        for n in range(contributions + 1):
+            for new in itertools.product(range(categories), repeat=n):
+                yield [*records, *new]
+
+
+@pytest.mark.parametrize(("neighbours", "contributions"), RELATIONS)
+def test_sensitivities_are_those_of_all_neighbours(neighbours, contributions):
+    def count(records):
+        return np.bincount(records, minlength=3)
+
+    apart = [
+        count(records) - count(other)
+        for records in ([0, 0, 0, 1], [0, 1, 1, 2])
+        for other in neighbours_of(records, neighbours, contributions, 3)
+    ]
+    l1 = max(np.abs(d).sum() for d in apart)
+    l2_squared = max((d**2).sum() for d in apart)
+    assert l1 == l1_sensitivity(neighbours, contributions)
+    assert l2_squared == l2_sensitivity_squared(neighbours, contributions)
+
+
+@pytest.mark.parametrize(("neighbours", "contributions"), RELATIONS)
+@pytest.mark.parametrize("cls", [pnb.Laplace, pnb.Geometric])
+def test_neighbouring_tables_are_epsilon_close(cls, neighbours, contributions):
     epsilon = 0.7
-    noise = pnb.Geometric.from_budget(epsilon_per_table=epsilon)
+    relation = {"neighbours": neighbours, "contributions": contributions}
+    noise = cls.from_budget(epsilon_per_table=epsilon, **relation)
     x = np.arange(-30.0, 31.0)
-    one_cell = np.abs(noise.log_prob(x) - noise.log_prob(x + 1)).max()
-    assert 2 * one_cell == pytest.approx(epsilon, rel=1e-12)  # replacing a record moves two cells
+    one_cell = np.abs(noise.log_prob(x) - noise.log_prob(x + contributions)).max()
+    n_cells = 2 if neighbours == "replace" else 1
+    assert n_cells * one_cell == pytest.approx(epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize(("neighbours", "contributions"), RELATIONS)
+def test_neighbouring_tables_are_rho_close(neighbours, contributions):
+    # Renyi's divergence of two Gaussians, alpha d^2 / (2 sigma^2) with d^2 summed over the cells.
+    relation = {"neighbours": neighbours, "contributions": contributions}
+    sigma = float(pnb.Gaussian.from_budget(rho_per_table=0.3, **relation).sigma)
+    n_cells = 2 if neighbours == "replace" else 1
+    assert n_cells * contributions**2 / (2 * sigma**2) == pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("relation", "error", "message"),
+    [
+        ({"neighbours": "add"}, ValueError, "neighbours must be one of 'replace', 'add-remove'"),
+        ({"neighbours": None}, TypeError, "neighbours must be one of"),
+        ({"contributions": 0}, ValueError, "contributions must be at least 1, got 0"),
+        ({"contributions": 1.5}, TypeError, "contributions must be an integer"),
+        ({"contributions": 10**400}, ValueError, "contributions must be at most"),
+    ],
+)
+def test_relations_that_make_no_sense(relation, error, message):
+    with pytest.raises(error, match=message):
+        pnb.Laplace.from_budget(epsilon_per_table=1.0, **relation)
+    with pytest.raises(error, match=message):
+        pnb.Gaussian.from_budget(rho_per_table=1.0, **relation)
 
 
 def test_sigma_from_rho():
@@ -108,7 +174,11 @@ def test_sigma_from_rho():
         ({"epsilon_total": 1.0}, TypeError, "n_tables"),
         ({"epsilon_per_table": 0}, ValueError, r"epsilon_per_table must be in \(0, inf\), got 0"),
         ({"epsilon_per_table": math.nan}, ValueError, "epsilon_per_table.*got nan"),
-        ({"epsilon_per_table": "1"}, TypeError, "epsilon_per_table must be a number, got '1'"),
+        (
+            {"epsilon_per_table": "1"},
+            TypeError,
+            "epsilon_per_table must be a number, got str of 1 characters",
+        ),
         ({"epsilon_total": 1.0, "n_tables": 0}, ValueError, "n_tables must be at least 1, got 0"),
         ({"epsilon_total": 1.0, "n_tables": 2.5}, TypeError, "n_tables must be an integer"),
     ],
@@ -118,7 +188,7 @@ def test_bad_budgets(arguments, error, message):
         pnb.Laplace.from_budget(**arguments)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, [1.0, 0.0]])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize("cls", [pnb.Laplace, pnb.Geometric, pnb.Gaussian])
 def test_bad_scales_name_the_parameter(cls, bad):
     with pytest.raises(ValueError, match=rf"{cls.parameter} must be finite and > 0, got"):

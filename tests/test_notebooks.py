@@ -1,7 +1,6 @@
 """The notebooks as they are kept: executed, in order, without errors or traces of a machine."""
 
 import importlib
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -51,14 +50,21 @@ def test_what_they_import_is_there(path):
             assert hasattr(importlib.import_module(module), name.strip()), (module, name)
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_first_cell_installs_the_package_where_it_is_missing(path):
+    source = "".join(code_cells(path)[1][0]["source"])
+    assert 'find_spec("jaxprivnb") is None' in source
+    assert '%pip install --quiet "..[all]"' in source
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_they_run_from_top_to_bottom(path):
-    pytest.importorskip("nbclient")
-    spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
-    runner = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(runner)
+    nbclient, nbformat = (pytest.importorskip(name) for name in ("nbclient", "nbformat"))
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(FOLDER)}}
+    nbclient.NotebookClient(notebook, timeout=1800, resources=resources).execute()
     _, kept = code_cells(path)
-    ran = [cell for cell in runner.execute(path).cells if cell.cell_type == "code"]
+    ran = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for old, new in zip(kept, ran, strict=True):
         assert [o["output_type"] for o in old["outputs"]] == [o.output_type for o in new.outputs]

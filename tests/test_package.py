@@ -3,8 +3,10 @@
 import importlib
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,7 +71,7 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = jaxprivnb.fit_vbb
 
 
-@pytest.mark.parametrize("first", ["jaxprivnb.simulation", "jaxprivnb.study.rows"])
+@pytest.mark.parametrize("first", ["jaxprivnb.simulation", "jaxprivnb.study.compute"])
 def test_a_submodule_does_not_take_the_name_of_a_function(first):
     out = run(
         f"import importlib, json, jaxprivnb; importlib.import_module({first!r}); "
@@ -85,6 +87,11 @@ def test_the_version_is_the_one_installed():
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("running from a source tree that is not installed")
     assert installed == jaxprivnb.__version__
+
+
+def test_the_citation_is_of_this_version():
+    text = (Path(__file__).parents[1] / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == jaxprivnb.__version__
 
 
 def test_status_codes_are_ordered_and_documented():

@@ -40,7 +40,7 @@ def test_one_path_needs_no_label():
 def test_refused():
     with pytest.raises(TypeError, match="traces must be what trace_vb returns"):
         plot_bound([1.0, 2.0], ax=new_axes())
-    with pytest.raises(TypeError, match=r"traces\['a'\] must be what trace_vb returns"):
+    with pytest.raises(TypeError, match=r"traces must be what trace_vb returns"):
         plot_bound({"a": np.zeros(3)}, ax=new_axes())
     with pytest.raises(ValueError, match="of one dataset"):
         plot_bound(Trace(np.zeros((2, 3)), None, np.zeros(2)), ax=new_axes())

@@ -164,9 +164,9 @@ def test_an_empty_batch_and_no_draws():
 def test_the_face_of_the_base_class_promises_nothing():
     from jaxprivnb.posterior import Posterior
 
-    bare = Posterior(jnp.ones((1, 2), bool), jnp.int32(0))
-    for name in ("class_mean", "feature_mean", "class_sd", "feature_sd"):
-        with pytest.raises(AttributeError):
-            getattr(bare, name)
+    with pytest.raises(TypeError, match=r"abstract.*class_mean.*feature_marginal.*sample"):
+        Posterior(jnp.ones((1, 2), bool), jnp.int32(0))
     assert isinstance(random_posterior(0), Posterior)
     assert pnb.Status(int(random_posterior(0).status)) is pnb.Status.SUCCESS
+    assert [int(status) for status in pnb.Status] == list(range(7))
+    assert all(status.sentence.endswith(".") for status in pnb.Status)

@@ -17,21 +17,26 @@ from jaxprivnb.privacy.domain import Column, Domain
 from jaxprivnb.privacy.record import Guarantee, Release
 
 
-def example(measure="epsilon", class_table=True):
+def example(measure="epsilon", class_table=True, neighbours="replace", contributions=1):
     domain = Domain(
         Column("income", ("<=50K", ">50K")),
         (Column("sex", ("f", "m")), Column("région", (0, 1, 2)), Column("x", (True, 0.5, "other"))),
     )
     n_tables = 4 if class_table else 3
     scales = tuple(float(s) for s in (4, 8, 16, 32)[:n_tables])
-    per_table = tuple(2 / s if measure == "epsilon" else 1 / s**2 for s in scales)
+    cells = 2 if neighbours == "replace" else 1
+    per_table = tuple(
+        cells * contributions / s if measure == "epsilon" else cells * contributions**2 / (2 * s**2)
+        for s in scales
+    )
     total = float(sum(per_table))
-    promise = Guarantee(measure, total, total, per_table, scales)
+    promise = Guarantee(measure, total, total, per_table, scales, neighbours, contributions)
     rng = np.random.default_rng(0)
     tables = [rng.integers(-50, 2**40, (2, j)) for j in domain.n_categories]
     classes = np.array([-3, 2**61]) if class_table else None
     versions = {"jaxprivnb": "0.1.0", "opendp": "0.16.0"}
-    return Release.assemble(tables, classes, 2**30 + 1, domain, promise, versions)
+    N = 2**30 + 1 if neighbours == "replace" else None
+    return Release.assemble(tables, classes, N, domain, promise, versions)
 
 
 @pytest.fixture
@@ -63,6 +68,26 @@ def test_round_trip(tmp_path, measure, class_table):
     back.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["again.json", "r.json"]
+
+
+@pytest.mark.parametrize("measure", ["epsilon", "rho"])
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+@pytest.mark.parametrize("contributions", [1, 3])
+def test_neighbours_survive(tmp_path, measure, neighbours, contributions):
+    made = example(measure, True, neighbours, contributions)
+    made.save(tmp_path / "r.json")
+    back = pnb.load_release(tmp_path / "r.json")
+    assert back.guarantee == made.guarantee
+    assert (back.size is None) == (back.n_records is None) == (neighbours == "add-remove")
+    content = json.loads((tmp_path / "r.json").read_text())["content"]
+    assert content["privacy"]["contributions"] == contributions
+    assert content["privacy"]["neighbours"] == made.guarantee.relation
+    assert content["n_records"] == made.size
+
+
+def test_a_file_from_before_contributions_is_of_one(path):
+    forge(path, lambda c: c["privacy"].pop("contributions"))
+    assert pnb.load_release(path).guarantee == example().guarantee
 
 
 def test_integers_survive_float32(tmp_path):
@@ -146,7 +171,7 @@ def at(*keys_and_value):
         (at("features", 0, "counts", [1, 2, 3, None]), r"features\[0\].counts must be integers"),
         (at("features", 0, "counts", [1, 2, 3, True]), r"features\[0\].counts must be integers"),
         (at("features", 0, "counts", [1, 2, 3, 2**70]), r"features\[0\].counts must be integers"),
-        (at("features", 0, "categories", ["f", "f"]), "hold 'f' twice"),
+        (at("features", 0, "categories", ["f", "f"]), "hold a label twice"),
         (at("features", 0, "categories", ["f", ["m"]]), "must be strings, numbers"),
         (at("features", 0, "name", "income"), "names of their own"),
         (at("features", 0, "name", ""), "1 to 1000 characters"),
@@ -156,6 +181,13 @@ def at(*keys_and_value):
         (at("privacy", "measure", "delta"), "privacy.measure"),
         (at("privacy", "measure", "rho"), "budget is not what"),
         (at("privacy", "neighbours", "none"), "privacy.neighbours"),
+        (at("privacy", "neighbours", "replace up to 3 records"), "privacy.neighbours"),
+        (at("privacy", "neighbours", "add or remove one record"), "budget is not what"),
+        (at("privacy", "contributions", 2), "privacy.neighbours must be .* as its contributions"),
+        (at("privacy", "contributions", 0), "privacy.contributions must be between"),
+        (at("privacy", "contributions", 10**400), "privacy.contributions must be between"),
+        (at("privacy", "contributions", True), "'contributions' is of the wrong type"),
+        (at("n_records", None), "n_records must be null where .* and only there"),
         (at("privacy", "mechanism", "none"), "privacy.mechanism"),
         (at("privacy", "sensitivity", 1), "privacy.sensitivity"),
         (at("privacy", "proved_total", 0.1), "privacy.proved_total"),

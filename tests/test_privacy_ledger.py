@@ -18,13 +18,14 @@ Y = np.zeros(4, int)
 PUBLIC = {"n_categories": 2, "n_classes": 2}
 
 
-def pure(epsilon, n_tables=1):
+def pure(epsilon, n_tables=1, *relation):
     share = epsilon / n_tables
-    return Guarantee("epsilon", epsilon, epsilon, (share,) * n_tables, (2 / share,) * n_tables)
+    scales = (2 / share,) * n_tables
+    return Guarantee("epsilon", epsilon, epsilon, (share,) * n_tables, scales, *relation)
 
 
-def concentrated(rho):
-    return Guarantee("rho", rho, rho, (rho,), (rho**-0.5,))
+def concentrated(rho, *relation):
+    return Guarantee("rho", rho, rho, (rho,), (rho**-0.5,), *relation)
 
 
 def test_ten_tenths_fit_into_one_and_no_more():
@@ -35,7 +36,7 @@ def test_ten_tenths_fit_into_one_and_no_more():
     with pytest.raises(pnb.BudgetExceededError, match=r"cost epsilon 1e-09; 1 of 1 are spent"):
         ledger.charge(pure(1e-9))
     assert len(ledger.entries) == 10
-    assert repr(ledger) == "PrivacyLedger(epsilon 1 of 1 spent, 10 releases)"
+    assert repr(ledger) == "PrivacyLedger(epsilon 1 of 1 spent, 10 releases, replace one record)"
 
 
 def test_a_rho_limit_takes_both_kinds():
@@ -56,6 +57,77 @@ def test_an_epsilon_limit_refuses_what_promises_no_epsilon():
     both = pnb.PrivacyLedger(epsilon_limit=5, rho_limit=0.02)
     with pytest.raises(pnb.BudgetExceededError, match="cost rho"):
         both.charge(pure(1.0))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "epsilon", "rho"),
+    [
+        (("replace", 1), ("add-remove", 1), 2, 2),
+        (("replace", 3), ("replace", 1), 3, 9),
+        (("replace", 3), ("add-remove", 1), 6, 18),
+        (("replace", 3), ("add-remove", 3), 2, 2),
+        (("add-remove", 3), ("add-remove", 1), 3, 9),
+    ],
+)
+def test_other_neighbours_are_charged_what_they_cost_under_the_ledgers(own, other, epsilon, rho):
+    relation = dict(zip(("neighbours", "contributions"), own, strict=True))
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, **relation)
+    ledger.charge(pure(0.1, 1, *own))
+    ledger.charge(pure(0.1, 1, *other))
+    np.testing.assert_allclose(ledger.epsilon_spent, 0.1 + epsilon * 0.1)
+    np.testing.assert_allclose(ledger.rho_spent, (0.1**2 + (epsilon * 0.1) ** 2) / 2)
+    assert (ledger.entries[1].neighbours, ledger.entries[1].contributions) == other
+    assert repr(ledger).endswith(
+        "records, 1 converted to it)" if own[1] > 1 else "1 converted to it)"
+    )
+    with pytest.raises(pnb.BudgetExceededError, match=rf"cost epsilon {epsilon} to .*converted"):
+        ledger.charge(pure(1.0, 1, *other))
+    by_rho = pnb.PrivacyLedger(rho_limit=100.0, **relation)
+    by_rho.charge(concentrated(0.1, *other))
+    np.testing.assert_allclose(by_rho.rho_spent, rho * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "message"),
+    [
+        (("add-remove", 1), ("replace", 1), "publishes N promises nothing"),
+        (("add-remove", 3), ("replace", 1), "publishes N promises nothing"),
+        (("replace", 1), ("replace", 2), "begin a ledger with contributions=2"),
+        (("replace", 1), ("add-remove", 2), "begin a ledger with contributions=2"),
+        (("add-remove", 1), ("add-remove", 2), "begin a ledger with contributions=2"),
+    ],
+)
+def test_neighbours_whose_budgets_cannot_be_added_are_refused(own, other, message):
+    ledger = pnb.PrivacyLedger(9.0, neighbours=own[0], contributions=own[1])
+    with pytest.raises(pnb.BudgetExceededError, match=message):
+        ledger.charge(pure(0.1, 1, *other))
+    assert ledger.entries == ()
+
+
+def test_a_ledgers_neighbours_are_in_its_file(tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger = pnb.PrivacyLedger(1.0, path=path, neighbours="add-remove", contributions=2)
+    ledger.charge(pure(0.1, 1, "add-remove", 1))
+    back = pnb.PrivacyLedger(path=path)
+    assert (back.neighbours, back.contributions) == ("add-remove", 2)
+    assert back.entries == ledger.entries
+    for given in ({"neighbours": "replace"}, {"contributions": 1}):
+        with pytest.raises(ValueError, match="nor do its neighbours"):
+            pnb.PrivacyLedger(path=path, **given)
+    for given in ({"neighbours": "x"}, {"contributions": 0}, {"contributions": 1.5}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(given))):
+            pnb.PrivacyLedger(1.0, **given)
+
+
+def test_a_ledger_from_before_neighbours_replaces_one_record(tmp_path):
+    path = tmp_path / "ledger.json"
+    entry = {"epsilon": 0.5, "rho": 0.1, "when": ""}
+    content = {"epsilon_limit": 1.0, "rho_limit": None, "entries": [entry]}
+    path.write_bytes(sealed.seal("jaxprivnb ledger", 1, content))
+    ledger = pnb.PrivacyLedger(path=path)
+    assert (ledger.neighbours, ledger.contributions) == ("replace", 1)
+    assert (ledger.entries[0].neighbours, ledger.entries[0].contributions) == ("replace", 1)
+    ledger.charge(pure(0.5))
 
 
 def test_release_charges_and_a_refusal_draws_no_noise(monkeypatch):
@@ -138,6 +210,9 @@ def test_a_damaged_ledger_is_refused(tmp_path):
         ({"entries": [{"epsilon": 1, "rho": 0, "when": ""}]}, r"entries\[0\] must have costs"),
         ({"entries": [{"epsilon": 1, "rho": 1}]}, r"entries\[0\] lacks 'when'"),
         ({"note": 1}, "unknown key 'note'"),
+        ({"neighbours": "all"}, "neighbours must be one of"),
+        ({"contributions": 0}, "contributions must be at least 1"),
+        ({"entries": [{"epsilon": 1, "rho": 1, "when": "", "neighbours": "a"}]}, "neighbours"),
     ],
 )
 def test_a_forged_ledger_is_refused(tmp_path, change, message):
@@ -195,3 +270,75 @@ def test_a_copy_is_the_same_account(tmp_path):
     other.charge(pure(0.6))
     with pytest.raises(pnb.BudgetExceededError):
         kept.charge(pure(0.6))
+
+
+def test_a_ledger_reached_through_a_link_is_spent_once(tmp_path):
+    path, link = tmp_path / "ledger.json", tmp_path / "link.json"
+    first = pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    link.symlink_to(path)
+    second = pnb.PrivacyLedger(path=link)
+    second.charge(pure(0.6))
+    assert link.is_symlink()
+    with pytest.raises(pnb.BudgetExceededError):
+        first.charge(pure(0.6))
+    folder = tmp_path / "folder"
+    folder.symlink_to(tmp_path)
+    with pytest.raises(pnb.BudgetExceededError):
+        pnb.PrivacyLedger(path=folder / "link.json").charge(pure(0.6))
+    assert {p.name for p in tmp_path.glob("*.lock")} == {"ledger.json.lock"}
+
+
+def test_a_link_to_a_ledger_that_is_yet_to_come_begins_it(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "ledger.json")
+    pnb.PrivacyLedger(1.0, path=tmp_path / "link.json").charge(pure(0.6))
+    assert pnb.PrivacyLedger(path=tmp_path / "ledger.json").epsilon_spent == 0.6
+
+
+def test_a_ledger_with_two_names_of_its_own_is_refused(tmp_path):
+    path, other = tmp_path / "ledger.json", tmp_path / "other.json"
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    other.hardlink_to(path)
+    for charge in (lambda: ledger.charge(pure(0.6)), lambda: pnb.PrivacyLedger(path=other)):
+        with pytest.raises(ValueError, match="more than one name"):
+            charge()
+    other.unlink()
+    ledger.charge(pure(0.6))
+
+
+def test_a_relative_ledger_survives_a_change_of_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path="ledger.json")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    ledger.charge(pure(0.6))
+    assert pnb.PrivacyLedger(path=tmp_path / "ledger.json").epsilon_spent == 0.6
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_private_ledger_stays_private(tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    path.chmod(0o600)
+    ledger.charge(pure(0.6))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_lock_is_not_opened_through_a_link(tmp_path):
+    pytest.importorskip("fcntl")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "ledger.json.lock").symlink_to(victim)
+    with pytest.raises(OSError, match=r"ledger\.json\.lock"):
+        pnb.PrivacyLedger(epsilon_limit=1.0, path=tmp_path / "ledger.json")
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("epsilon", [-5.0, 0.0, np.nan, np.inf])
+def test_a_charge_that_gives_budget_back_is_refused(epsilon):
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, rho_limit=5.0)
+    ledger.charge(pure(0.9))
+    free = Guarantee("epsilon", epsilon, epsilon, (1.0,), (2.0,))
+    for spent in (free, Guarantee("rho", epsilon, epsilon, (1.0,), (2.0,))):
+        with pytest.raises(ValueError, match="finite and above 0"):
+            ledger.charge(spent)
+    assert ledger.epsilon_spent == 0.9

@@ -63,6 +63,14 @@ def test_the_class_table_informs_the_fits():
     np.testing.assert_allclose(pnb.fit_exact(made).predict_proba(x).sum(-1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["epsilon", "eps_total", "budget"])
+def test_a_budget_that_does_not_say_of_what_is_pointed_to_those_that_do(name):
+    with pytest.raises(TypeError, match=rf"no argument '{name}'; a budget is epsilon_total= .*of"):
+        pnb.release([[0], [1]], [0, 1], **{name: 1.0})
+    with pytest.raises(TypeError, match=r"no argument 'classe' \(there are: X, y, epsilon_total"):
+        pnb.release([[0], [1]], [0, 1], epsilon_total=1.0, classe=[0, 1])
+
+
 @pytest.mark.parametrize("budget", [{"epsilon_total": 1.0}, {"rho_total": 0.1}])
 def test_noise_has_the_distribution_that_inference_assumes(budget):
     # One feature with many categories: 20,000 draws of the noise at once.
@@ -104,6 +112,14 @@ def test_noise_comes_from_opendp_with_the_stored_scale(monkeypatch):
     drawn = calls[-3:]
     assert drawn == [("epsilon", scale) for scale in made.guarantee.scales]
     np.testing.assert_allclose(made.noise.scale, made.guarantee.scales, rtol=1e-15)
+
+
+def test_without_a_public_n_the_counts_are_as_they_would_be_with_it():
+    made = pnb.release(X, Y, epsilon_per_table=1e5, neighbours="add-remove", **PUBLIC)
+    for k, table in enumerate(true_tables()):
+        np.testing.assert_array_equal(made.integers[:, k, : table.shape[1]], table)
+    assert made.size is None
+    assert made.n_records is None
 
 
 def test_two_releases_of_the_same_data_differ():
@@ -162,7 +178,7 @@ def test_pandas_arrow_dicts_and_arrays_give_the_same_tables():
         ({"y": X}, r"y must be one column"),
         ({"y": "kind"}, r"without column names"),
         ({"feature_names": ["a", "b"]}, r"X has 3, got 2 names"),
-        ({"feature_names": ["a", "b", "a"]}, r"'a' stands twice"),
+        ({"feature_names": ["a", "b", "a"]}, r"number 2 was there before"),
         ({"feature_names": ["a", "b", "class"]}, r"names the class and a feature"),
         ({"X": {"a": [1]}, "y": "b"}, r"no column 'b'"),
         ({"X": {"a": [1]}, "y": [1], "feature_names": ["b"]}, r"no column 'b'"),
@@ -182,10 +198,14 @@ def test_without_opendp_the_error_names_the_extra(monkeypatch):
         pnb.release(X, Y, epsilon_total=1.0, **PUBLIC)
 
 
-def test_nothing_shown_or_saved_depends_on_the_records(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+def test_nothing_shown_or_saved_depends_on_the_records(tmp_path, monkeypatch, caplog, neighbours):
     # The noisy counts are the only way for the records into a release. With that way closed (the
-    # "noise" forgets the counts), datasets that share nothing but N must give the same texts.
+    # "noise" forgets the counts), datasets that share nothing but N must give the same texts; those
+    # that do not share N either must too, where neighbours differ in it.
     caplog.set_level(logging.DEBUG)
+    options = {"epsilon_total": 1.0, "class_table": True, "neighbours": neighbours, **PUBLIC}
+    n = {"replace": len(X), "add-remove": 17}[neighbours]
 
     class Blind:
         def __init__(self, real):
@@ -214,15 +234,15 @@ def test_nothing_shown_or_saved_depends_on_the_records(tmp_path, monkeypatch, ca
     monkeypatch.setattr(mechanism, "measurement", measurement)
     monkeypatch.setattr(mechanism, "calibrate", calibrate)
     texts = []
-    for x, y in ((X, Y), (np.zeros_like(X), np.ones_like(Y))):
-        made = pnb.release(x, y, epsilon_total=1.0, class_table=True, **PUBLIC)
+    for x, y in ((X, Y), (np.zeros_like(X[:n]), np.ones_like(Y[:n]))):
+        made = pnb.release(x, y, **options)
         made.save(tmp_path / "release.json")
         texts.append(repr(made) + str(made) + (tmp_path / "release.json").read_text())
     assert texts[0] == texts[1]
-    assert caplog.text == ""
+    assert [r for r in caplog.records if not r.name.startswith("jax.")] == []
     # The comparison can fail: with the way open and no noise, the texts differ.
     monkeypatch.setattr(Blind, "__call__", lambda self, counts: counts)
-    pnb.release(X, Y, epsilon_total=1.0, class_table=True, **PUBLIC).save(tmp_path / "leak.json")
+    pnb.release(X, Y, **options).save(tmp_path / "leak.json")
     assert (tmp_path / "leak.json").read_text() not in texts[0]
 
 

@@ -4,12 +4,14 @@ import copy
 import dataclasses
 import math
 import pickle
+from fractions import Fraction
 
 import jax
 import numpy as np
 import pytest
 
 import jaxprivnb as pnb
+from jaxprivnb.privacy.conversion import epsilon_from_rho
 from jaxprivnb.privacy.domain import Column, Domain
 from jaxprivnb.privacy.record import Guarantee, Release
 
@@ -76,7 +78,7 @@ def test_it_cannot_be_changed_and_copies_keep_the_promise():
 
 def test_the_promise_in_other_words():
     pure = example().guarantee
-    assert (pure.neighbours, pure.norm, pure.sensitivity) == ("replace one record", "L1", 2.0)
+    assert (pure.relation, pure.norm, pure.sensitivity) == ("replace one record", "L1", 2.0)
     assert pure.mechanism == "discrete Laplace"
     assert pure.epsilon() == pure.epsilon(1e-6) == 1.0
     assert pure.rho == 2 * 0.5**2 / 2
@@ -84,10 +86,74 @@ def test_the_promise_in_other_words():
     assert (concentrated.norm, concentrated.sensitivity) == ("L2", math.sqrt(2))
     assert concentrated.mechanism == "discrete Gaussian"
     assert concentrated.epsilon() == math.inf
-    assert concentrated.epsilon(1e-6) == pytest.approx(0.5 + 2 * math.sqrt(0.5 * math.log(1e6)))
+    assert concentrated.epsilon(1e-6) == epsilon_from_rho(0.5, 1e-6) == pytest.approx(5.2215, 1e-4)
     assert str(concentrated) == "rho_total=0.5 (zCDP, replace one record)"
     with pytest.raises(ValueError, match="delta"):
         pure.epsilon(1.0)
+
+
+def promise(measure="epsilon", neighbours="replace", contributions=1):
+    scale = 4.0
+    moved = Guarantee(measure, 1, 1, (1,), (scale,), neighbours, contributions).sensitivity / scale
+    budget = moved if measure == "epsilon" else moved**2 / 2
+    return Guarantee(measure, budget, budget, (budget,), (scale,), neighbours, contributions)
+
+
+def test_the_relation_is_said_everywhere():
+    made = Release.assemble(
+        [np.zeros((2, 2), int)], None, None, Domain(Column("y", (0, 1)), (Column("x", (0, 1)),)),
+        promise(neighbours="add-remove", contributions=3), {},
+    )  # fmt: skip
+    assert made.size is None
+    assert made.n_records is None
+    assert repr(made) == (
+        "Release(2 classes x 1 features x 2 categories, N unknown, Geometric(scale=4.0), "
+        "epsilon_total=0.75 (pure DP, add or remove up to 3 records))"
+    )
+    assert str(promise(contributions=2)).endswith("(pure DP, replace up to 2 records)")
+    assert promise("rho", "add-remove").relation == "add or remove one record"
+
+
+@pytest.mark.parametrize("measure", ["epsilon", "rho"])
+@pytest.mark.parametrize("old", [("replace", 1), ("replace", 3), ("add-remove", 2)])
+@pytest.mark.parametrize("new", [("replace", 1), ("replace", 7), ("add-remove", 5)])
+def test_the_same_noise_under_other_neighbours(measure, old, new):
+    made = promise(measure, *old)
+    if (old[0], new[0]) == ("replace", "add-remove"):
+        with pytest.raises(ValueError, match="neighbours must be 'replace' for a release that pub"):
+            made.under(*new)
+        return
+    other = made.under(*new)
+    expected = promise(measure, *new)
+    assert other.scales == made.scales
+    assert (other.neighbours, other.contributions) == new
+    assert other.stated == other.total
+    for found, right in (
+        (other.total, expected.total),
+        (other.per_table[0], expected.per_table[0]),
+        (other.rho, expected.rho),
+    ):
+        assert found == pytest.approx(right, rel=1e-14)
+    exact = Fraction(made.total) * Fraction(*(moved(measure, *r) for r in (new, old)))
+    assert Fraction(other.total) >= exact  # rounded up, if at all
+
+
+def moved(measure, neighbours, contributions):
+    """The sensitivity, squared for rho."""
+    cells = 2 if neighbours == "replace" else 1
+    return cells * (contributions if measure == "epsilon" else contributions**2)
+
+
+def test_a_group_of_g_records():
+    # Pure budgets grow with the size of a group, zCDP ones with its square.
+    assert promise("epsilon").under(contributions=3).total == 3 * promise("epsilon").total
+    assert promise("rho").under(contributions=3).total == pytest.approx(9 * promise("rho").total)
+    # One that is replaced is removed, and another added.
+    pure = promise("epsilon", "add-remove")
+    assert pure.under("replace").total == 2 * pure.total
+    # Adding noise of one sigma to two cells is half of what a group of two may cost: 2, not 4.
+    concentrated = promise("rho", "add-remove")
+    assert concentrated.under("replace").total == 2 * concentrated.total
 
 
 def test_records_are_encoded_by_label():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxprivnb as pnb
-from jaxprivnb._pytree import pytree_dataclass, static
+from jaxprivnb._pytree import pytree_dataclass, static, with_fields
 
 
 @pytree_dataclass
@@ -32,6 +32,12 @@ def test_construction_validates_and_unflattening_does_not():
     leaves, tree = jax.tree.flatten(Checked(1))
     assert jax.tree.unflatten(tree, [-1]).value == -1
     assert leaves == [1]
+
+
+def test_fields_are_changed_in_a_copy_without_checks():
+    first = Checked(1, "a")
+    second = with_fields(first, value=-1)
+    assert (first.value, second.value, second.name) == (1, -1, "a")
 
 
 def test_static_fields_are_structure():
@@ -73,7 +79,7 @@ def test_jit_vmap_and_tree_map_keep_the_class(dtype):
 def test_none_and_bare_objects_survive_tree_functions():
     nothing = jax.tree.map(lambda _: None, example())
     assert nothing.counts is None
-    assert "NoisyTables(None" in repr(nothing)
+    assert "NoisyTables(counts=None" in repr(nothing)
     axes = jax.tree.map(lambda _: 0, example())
     first = jax.vmap(lambda t: t.counts.sum(), in_axes=(axes,))(example())
     np.testing.assert_array_equal(first, [66.0, 210.0])

@@ -12,7 +12,7 @@ from test_posterior import random_posterior
 from test_privacy_record import example
 
 import jaxprivnb as pnb
-from jaxprivnb.report.summary import COLUMNS
+from jaxprivnb.report.summary import COLUMNS, Row, Summary
 
 
 def test_rows_are_the_marginals_by_name():
@@ -31,14 +31,14 @@ def test_rows_are_the_marginals_by_name():
     ):
         beta = scipy.stats.beta(alpha[i, k, j], alpha[i, k].sum() - alpha[i, k, j])
         expected = [beta.mean(), beta.std(), beta.ppf(0.05), beta.ppf(0.95)]
-        np.testing.assert_allclose(row[3:], expected, rtol=1e-9)
+        np.testing.assert_allclose(row[3:7], expected, rtol=1e-9)
     assert summary.level == 0.9
 
 
 def test_text():
     text = str(pnb.fit_naive(example()).summary())
     lines = text.splitlines()
-    assert lines[0] == "DirichletPosterior, 0.95 intervals"
+    assert lines[0] == "DirichletPosterior, 0.95 intervals, totals given N: p = 0.79"
     assert lines[1].split() == ["mean", "sd", "lower", "upper"]
     assert lines[2] == "P(y)"
     assert lines[3].split() == ["a", "0.2857", "0.1166", "0.0909", "0.5381"]
@@ -55,6 +55,13 @@ def test_other_forms_hold_the_same_numbers():
     rows = list(csv.DictReader(io.StringIO(summary.to_csv())))
     assert rows[0]["class"] == ""
     assert float(rows[7]["mean"]) == summary.rows[7].mean
+
+
+def test_to_pandas_keeps_whole_numbers_as_class_labels():
+    pytest.importorskip("pandas")
+    frame = random_posterior(0).summary().to_pandas()
+    assert frame["class"].tolist() == [None] * 2 + ([0] * 3 + [1] * 3 + [0] * 2 + [1] * 2)
+    assert {type(label) for label in frame["class"][2:]} == {int}
 
 
 def test_without_names_cells_are_numbered_and_masked_ones_left_out():
@@ -86,7 +93,9 @@ def test_a_failure_is_in_the_heading():
     import dataclasses
 
     bad = dataclasses.replace(random_posterior(0), status=jnp.int32(pnb.Status.LOST_MASS))
-    assert str(bad.summary()).splitlines()[0].endswith("status LOST_MASS")
+    first, second, *_ = str(bad.summary()).splitlines()
+    assert first.endswith("status LOST_MASS")
+    assert second == pnb.Status.LOST_MASS.sentence
     with pytest.raises(ValueError, match="level"):
         bad.summary(1.0)
 
@@ -106,3 +115,20 @@ def test_names_are_no_part_of_the_tree():
     assert again.summary().rows[0].feature == "class"
     stacked = jax.tree.map(lambda *x: jnp.stack(x), fit, other)
     assert stacked.batch_shape == (2,)
+
+
+def test_labels_in_csv_are_no_formulas_and_write_to_no_terminal():
+    hostile = ("=HYPERLINK(1)", " @SUM(A1)", "+1-cmd", "-5", "\x1b[31m\rred", "＝1", "a=b", "+")
+    values = (0.0,) * 4
+    rows = [Row("@x", label, -1, *values) for label in hostile]
+    summary = Summary((Row("=class", -1, None, *values), *rows), 0.95, "P", pnb.Status.SUCCESS)
+    text = summary.to_csv()
+    assert all(c.isprintable() or c == "\n" for c in text)
+    table = list(csv.reader(io.StringIO(text)))[1:]
+    assert [row[0] for row in table] == ["'=class"] + ["'@x"] * len(hostile)
+    assert [row[2] for row in table] == [""] + ["-1"] * len(hostile)
+    assert [row[1] for row in table] == [
+        "-1", "'=HYPERLINK(1)", "' @SUM(A1)", "'+1-cmd", "-5", "'\\x1b[31m\\rred'", "'＝1", "a=b",
+        "'+",
+    ]  # fmt: skip
+    assert summary.rows[1].category == "=HYPERLINK(1)"

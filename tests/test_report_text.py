@@ -9,6 +9,7 @@ from test_posterior import random_posterior
 from test_privacy_record import example
 
 import jaxprivnb as pnb
+from jaxprivnb.exact.prior import FittedPrior
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.variational.fit import VariationalPosterior
 
@@ -59,3 +60,12 @@ def test_shapes_where_there_are_no_numbers():
         repr(Posterior(fit.mask, fit.status)),
     ]
     assert all("osterior(mask=" in text for text in seen)
+
+
+def test_a_fitted_prior_does_not_print_its_trace():
+    prior = pnb.Prior(jnp.ones(2), jnp.ones((2, 1, 2)))
+    steps = jnp.linspace(-9.0, -3.5, 60)
+    fields = {f.name: jnp.zeros((), jnp.int32) for f in dataclasses.fields(FittedPrior)}
+    text = repr(FittedPrior(**(fields | {"prior": prior, "trace": steps})))
+    assert "trace=float64[60]" in text
+    assert "-9.0" not in text

@@ -10,6 +10,7 @@ from scipy.special import wrightomega
 
 from jaxprivnb import Status
 from jaxprivnb.simplex import KKT, MM, SOLVERS, Armijo, Optax, SimplexProblem
+from jaxprivnb.simplex.armijo import Longest
 from jaxprivnb.simplex.kkt import wright_omega
 from jaxprivnb.simplex.mm import allocate
 from jaxprivnb.simplex.problem import LOG_ZERO, normalise
@@ -83,10 +84,19 @@ def check_armijo(problem, log_x, solver):
 
 
 @pytest.mark.parametrize("J", [2, 5, 50])
-@pytest.mark.parametrize("rule", ["spectral", "longest"])
-def test_armijo_ascends_and_certifies_on_extreme_problems(J, rule):
+def test_the_papers_armijo_ascends_and_certifies_on_extreme_problems(J):
     problem, log_x = problems(J, 2000, J, extreme=True)
-    check_armijo(problem, log_x, Armijo(inner_steps=30, tol=1e-8, rule=rule))
+    check_armijo(problem, log_x, Armijo(inner_steps=30, tol=1e-8, rule="longest"))
+
+
+def test_armijo_takes_a_rule_with_options_of_its_own():
+    problem, log_x = problems(7, 50, 5, extreme=False)
+    named = solve(Armijo(rule="longest"), problem, log_x)
+    same = solve(Armijo(rule=Longest()), problem, log_x)
+    np.testing.assert_array_equal(named.log_x, same.log_x)
+    short = solve(Armijo(rule=Longest(share=0.1)), problem, log_x)
+    move = lambda found: jnp.abs(jnp.exp(found.log_x) - jnp.exp(log_x)).max(-1)  # noqa: E731
+    assert jnp.all(move(short) < move(named))
 
 
 @pytest.mark.parametrize("J", [2, 5, 50])
@@ -230,6 +240,7 @@ def test_gap_bounds_the_distance_to_the_top():
         (lambda: Armijo(sigma=0.0), "sigma must be in"),
         (lambda: Armijo(inner_steps=0), "inner_steps must be at least 1"),
         (lambda: Armijo(rule="largest"), "did you mean 'longest'"),
+        (lambda: Longest(share=1.0), "share must be in"),
         (lambda: KKT(max_steps=0), "max_steps must be at least 1"),
         (lambda: MM(boundary_step=1.0), "boundary_step must be in"),
         (lambda: Optax(shrink=2.0), "shrink must be in"),

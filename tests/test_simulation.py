@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxprivnb as pnb
-from jaxprivnb.simulation import LANES, Replicate, nested_replicates, simulate_replicates
+from jaxprivnb.simulation import LANES, Replicate, simulate_replicates
 
 RAGGED = {"n_classes": 3, "n_categories": (2, 4, 1)}
 KEY = jax.random.key(11)
@@ -133,10 +133,7 @@ def test_keys_and_no_records():
 
 
 def test_the_nested_design_shares_what_it_names():
-    ids = nested_replicates(3, 4, 5)
-    assert [int(x.max()) for x in ids] == [2, 3, 4]
-    assert all(x.shape == (3, 4, 5) for x in ids)
-    sim = simulate_replicates(KEY, ids, n_records=50, **RAGGED)
+    sim = simulate_replicates(KEY, Replicate(*np.indices((3, 4, 5))), n_records=50, **RAGGED)
     p, n, m = (np.asarray(x) for x in (sim.class_probs, sim.counts, sim.tables.counts))
     np.testing.assert_array_equal(p, p[:, :1, :1] + np.zeros_like(p))
     np.testing.assert_array_equal(n, n[:, :, :1] + np.zeros_like(n))
@@ -216,5 +213,3 @@ def test_replicates_are_checked():
     for bad, error, message in cases:
         with pytest.raises(error, match=message):
             simulate_replicates(KEY, bad)
-    with pytest.raises(ValueError, match="datasets must be at least 1, got 0"):
-        nested_replicates(2, 0, 3)

@@ -31,6 +31,21 @@ def test_log_lines():
     assert "4 failures; at N=50, epsilon=0.0001, I=2, K=5, J=2" in second
 
 
+def test_both_displays_say_what_a_stop_waits_for():
+    console = pytest.importorskip("rich.console")
+    log, live = io.StringIO(), io.StringIO()
+    for display in (
+        LogDisplay(log),
+        LiveDisplay(console.Console(file=live, width=200, force_terminal=True)),
+    ):
+        display.start(SPEC, [])
+        display.stopping(2)
+        display.stop()
+    for stream in (log, live):
+        assert "stopping: 2 chunks are under way" in stream.getvalue()
+        assert "Ctrl-C again ends at once" in stream.getvalue()
+
+
 def test_live_picture():
     console = pytest.importorskip("rich.console")
     stream = io.StringIO()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from jaxprivnb.study.spec import Cell, Method, from_dict
+from jaxprivnb.study.spec import Arm, Cell, from_dict
 from jaxprivnb.study.specfile import parse_spec, shipped_names, shipped_spec
 
 SMALL = """\
@@ -34,7 +34,7 @@ def test_grid_is_the_product_with_epsilon_fastest():
     assert spec.cells[2].n_records == 100
     assert spec.cells[4].n_features == 3
     assert spec.replicates.total == 6
-    assert spec.methods == (Method("naive", "naive"), Method("bayes", "bayes"))
+    assert spec.arms == (Arm("naive", "naive"), Arm("bayes", "bayes"))
 
 
 @pytest.mark.parametrize("name", shipped_names())

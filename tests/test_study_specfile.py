@@ -2,7 +2,8 @@
 
 import pytest
 
-from jaxprivnb.study.spec import Method, SpecError
+from jaxprivnb.methods import METHODS
+from jaxprivnb.study.spec import Arm, SpecError
 from jaxprivnb.study.specfile import load_spec, parse_spec, shipped_spec
 from jaxprivnb.study.toml_lines import find_line
 
@@ -30,7 +31,7 @@ def test_ragged_features_and_labels():
     spec = parse_spec(text)
     assert spec.n_categories == ((2, 3, 4), (2, 2))
     assert spec.cells[0].categories == "2,3,4"
-    assert spec.methods[-1] == Method("vb-armijo", "vb", (("solver", "armijo"),))
+    assert spec.arms[-1] == Arm("vb-armijo", "vb", (("solver", "armijo"),))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,7 @@ def test_ragged_features_and_labels():
             "n_features is 4, but n_categories lists",
         ),
         ("n_features = [2, 3]", "n_features = 2\nn_categories = [2, [2, 3]]", 8, "mixes"),
+        ("n_features = [2, 3]", "n_categories = [2, 3, 4]", 7, r"\[\[2, 3, 4\]\] is one set of 3"),
         ("n_features = [2, 3]", 'n_features = 2\nnoise = "laplas"', 8, "did you mean 'laplace'"),
         ("datasets = 2", "datasets = 0", 11, "replicates.datasets must be a whole number from 1"),
         ("datasets = 2", "dataset = 2", 11, "did you mean 'datasets'"),
@@ -84,6 +86,10 @@ def test_broken_toml_and_missing_files(tmp_path):
         shipped_spec("figure2")
     with pytest.raises(SpecError, match=r"needs a \[grid\] table"):
         parse_spec("seed = 1")
+
+
+def test_smoke_touches_every_method():
+    assert sorted(m.method for m in shipped_spec("smoke").arms) == sorted(METHODS)
 
 
 def test_lines_of_keys_in_every_spelling():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxprivnb.study.load import Study
-from jaxprivnb.study.rowtypes import row_table
+from jaxprivnb.study.schema import row_table
 from jaxprivnb.study.spec import Replicates
 from jaxprivnb.study.specfile import parse_spec
 from jaxprivnb.study.summary import clustered_mean, format_summary, summarise, with_error
@@ -40,7 +40,7 @@ noise_draws = 2
 def made_up(spec, seed=0):
     """Rows with known structure, without running anything."""
     rng = np.random.default_rng(seed)
-    M, R = len(spec.methods), spec.replicates.total
+    M, R = len(spec.arms), spec.replicates.total
     size = len(spec.cells) * M * R
     cell, method, r = (x.ravel() for x in np.indices((len(spec.cells), M, R)))
     outer, noise_draw = np.divmod(r, spec.replicates.noise_draws)
@@ -155,6 +155,8 @@ def test_errors_in_brackets(mean, se, text):
 
 def test_figures_show_the_rows(study):
     pytest.importorskip("matplotlib")
+    from matplotlib.patches import PathPatch
+
     from jaxprivnb.study.figures import draw
 
     table, columns = study
@@ -167,14 +169,21 @@ def test_figures_show_the_rows(study):
     assert panel.get_xscale() == panel.get_yscale() == "log"
     medians = [line.get_ydata() for line in panel.lines]
     assert any(np.allclose(y, np.median(x)) for y in medians if len(set(y)) == 1)
-    boxes = [patch.get_path().vertices for patch in panel.patches]
+    boxes = [p.get_path().vertices for p in panel.patches if isinstance(p, PathPatch)]
+    bands = [p for p in panel.patches if not isinstance(p, PathPatch)]
     assert len(boxes) == 12
     q1, q3 = np.percentile(x, [25, 75])
     assert any(np.isclose(v[:, 1].min(), q1) and np.isclose(v[:, 1].max(), q3) for v in boxes)
     assert max(v[:, 0].max() for v in boxes) < 3
-    joined = [line for line in panel.lines if np.array_equal(line.get_xdata(), [0.01, 0.1, 1.0])]
-    assert len(joined) == 4  # at the epsilons themselves, not beside them
-    assert np.isclose(joined[method].get_ydata()[1], np.median(x))
+    # Every stroke is in its box, and every box on the band of its epsilon: no line runs elsewhere.
+    bands = [p.get_extents().transformed(panel.transData.inverted()) for p in bands]
+    assert [round(np.sqrt(b.x0 * b.x1), 9) for b in bands] == [0.01, 0.1, 1.0]
+    for m in range(4):
+        for band, v in zip(bands, boxes[3 * m : 3 * m + 3], strict=True):
+            assert band.x0 < v[:, 0].min() < v[:, 0].max() < band.x1
+    for line in panel.lines:
+        low, high = min(line.get_xdata()), max(line.get_xdata())
+        assert any(v[:, 0].min() * 0.999 <= low <= high <= v[:, 0].max() * 1.001 for v in boxes)
 
     (figure,) = draw(table, "efficiency")
     drawn = figure.axes[0].lines
@@ -188,6 +197,52 @@ def test_figures_show_the_rows(study):
     mean = columns["coverage_class_95"][(columns["cell"] == 5) & (columns["method"] == 3)].mean()
     assert any(np.isclose(line.get_ydata()[-1], mean) for line in figure.axes[3].lines)
     assert len(draw(table, "iterations")[0].axes) == 2
+
+
+def words(figure):
+    """The legend's title and entries, and the label of the vertical axis."""
+    (legend,) = figure.legends
+    entries = [text.get_text() for text in legend.get_texts()]
+    return legend.get_title().get_text(), entries, figure.get_supylabel()
+
+
+def test_figures_say_which_intervals_and_what_bars_they_show():
+    pytest.importorskip("matplotlib")
+    from jaxprivnb.study.figures import draw
+
+    table, _ = made_up(dataclasses.replace(SPEC, width_level=0.8))
+    for name, level in (("coverage", "95%"), ("width", "80%")):
+        title, _, label = words(*draw(table, name))
+        assert level in title
+        assert level in label
+        assert "± 2 Monte Carlo standard errors" in title
+
+
+def test_the_legend_of_efficiency_shows_its_lines(study):
+    pytest.importorskip("matplotlib")
+    from jaxprivnb.study.figures import draw
+
+    (figure,) = draw(study[0], "efficiency")
+    look = lambda line: (line.get_color(), line.get_marker(), line.get_linestyle())  # noqa: E731
+    shown = [look(handle) for handle in figure.legends[0].legend_handles]
+    assert shown == [look(line) for line in figure.axes[0].lines]
+    assert words(figure)[1] == ["naive", "variational (VB)", "exact posterior"]
+
+
+def test_an_axis_of_less_than_a_decade_has_plain_numbers():
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from jaxprivnb.study.figures import draw
+
+    _, columns = made_up(SPEC)
+    columns["iterations"] = np.where(columns["method"] == 1, 55.0 + columns["cell"], np.nan)
+    (figure,) = draw(Study(SPEC, row_table(SPEC, columns), 1), "iterations")
+    FigureCanvasAgg(figure).draw()
+    axis = figure.axes[0].yaxis
+    labels = [text.get_text() for text in axis.get_ticklabels(which="both")]
+    assert "60" in labels
+    assert not [label for label in labels if "times" in label]
 
 
 def test_replicates_in_words():
@@ -205,7 +260,7 @@ def test_figures_that_do_not_apply_are_left_out(tmp_path):
     pytest.importorskip("matplotlib")
     from jaxprivnb.study.figures import plot_study
 
-    spec = dataclasses.replace(SPEC, methods=SPEC.methods[:1], n_records=(1, 2, 3, 4, 5, 6, 7))
+    spec = dataclasses.replace(SPEC, arms=SPEC.arms[:1], n_records=(1, 2, 3, 4, 5, 6, 7))
     table, _ = made_up(spec)
     files = plot_study(table, tmp_path, suffix="svg")
     assert files == [f"{n}{p}.svg" for n in ("figure1", "coverage", "width") for p in ("", "-2")]

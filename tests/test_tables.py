@@ -33,21 +33,15 @@ def test_one_dataset():
     assert bool(tables.is_valid())
 
 
-def test_totals_that_noise_cannot_explain_are_doubted():
-    right = pnb.NoisyTables(COUNTS, 22, pnb.Laplace(3.0))  # totals 14, 22 and 30
-    assert right.doubt() == ""
-    for noise in (pnb.Laplace(0.07), pnb.Geometric([9.0, 9.0, 0.07]), pnb.Gaussian(0.1)):
-        wrong = pnb.NoisyTables(COUNTS, 22, noise)
-        assert "noise sds from N" in wrong.doubt()
-        assert wrong.doubt() in repr(wrong)
-    # 8 records off, four cells of sd sqrt(2) 0.07: 40 sds.
-    assert "up to 40 noise" in pnb.NoisyTables(COUNTS, 22, pnb.Laplace(0.0707)).doubt()
-    masked = np.array([[True, True], [True, True], [True, False]])
-    fit = pnb.fit_exact(pnb.NoisyTables(COUNTS, 22, pnb.Laplace(0.07), masked))
-    assert "is N right?" in repr(fit)
-    assert "is N right?" in fit.summary().heading()
-    batch = pnb.NoisyTables(np.stack([COUNTS] * 2), 22, pnb.Laplace(0.07))
-    assert batch.doubt() == ""
+def test_a_bad_scale_among_tables_or_datasets():
+    bad = pnb.Laplace([3.0, -1.0, 3.0])
+    with pytest.raises(ValueError, match=r"noise.scale must be finite and > 0"):
+        pnb.NoisyTables(COUNTS, 22, bad)  # one value a table
+    four = np.stack([COUNTS] * 4)
+    with pytest.raises(ValueError, match=r"noise.scale must be finite and > 0"):
+        pnb.NoisyTables(four, 22, bad)  # one value a table, shared by all datasets
+    each = pnb.NoisyTables(four[:3], 22, bad)  # one a dataset
+    assert jax.vmap(lambda t: t.is_valid())(each).tolist() == [True, False, True]
 
 
 def test_what_is_no_release_is_told_where_one_is():
@@ -149,3 +143,32 @@ def test_masks_from_numbers_of_categories():
         mask_from_categories((1, 3)), [[True, False, False], [True, True, True]]
     )
     assert full_mask(jnp.zeros((5, 2, 3, 4)), None).shape == (5, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.shape,
+        lambda x: x.sum(),
+        lambda x: x.reshape(-1),
+        lambda x: "secret",
+        lambda x: jnp.ones((4, 5, 6)),
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
+    ],
+)
+def test_half_built_tables_have_a_repr(change):
+    tables = pnb.NoisyTables(COUNTS, 9, pnb.Laplace(3.0), np.ones((3, 2), bool))
+    text = repr(jax.tree.map(change, tables))
+    assert text.startswith("NoisyTables(counts=")
+    assert "secret" not in text
+
+
+def test_tables_that_failed_their_checks_do_not_show_what_they_hold():
+    half = object.__new__(pnb.NoisyTables)
+    assert repr(half) == "NoisyTables(counts=None, n_records=None, noise=None, mask=None)"
+    assert repr(object.__new__(pnb.Release)).startswith("Release(counts=None")
+    with pytest.raises(TypeError) as caught:
+        pnb.NoisyTables([["secret"]], 9, pnb.Laplace(3.0))
+    frames = [f.frame.f_locals for f in caught.traceback]
+    (half,) = {id(f["self"]): f["self"] for f in frames if "self" in f}.values()
+    assert repr(half).startswith("NoisyTables(counts=list of 1 items, n_records=9")

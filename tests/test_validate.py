@@ -40,7 +40,7 @@ CASES = {
     "counts inf": (lambda: tables(with_cell(-math.inf)), ValueError, ["counts", "-inf", "finite"]),
     "counts 2-d": (lambda: tables(np.ones((2, 3))), ValueError, ["counts", "[I, K, J]", "(2, 3)"]),
     "counts empty": (lambda: tables(np.ones((2, 0, 3))), ValueError, ["counts", "(2, 0, 3)"]),
-    "counts text": (lambda: tables("abc"), TypeError, ["counts", "'abc'", "numbers"]),
+    "counts text": (lambda: tables("abc"), TypeError, ["counts", "str of 3", "numbers"]),
     "counts None": (lambda: pnb.NoisyTables(None, 3, pnb.Laplace(1.0)), TypeError, ["counts"]),
     "counts complex": (lambda: tables(COUNTS + 0j), TypeError, ["counts", "complex128", "real"]),
     "counts complex jax": (lambda: tables(jnp.asarray(COUNTS + 0j)), TypeError, ["counts", "real"]),
@@ -48,7 +48,7 @@ CASES = {
     "N negative": (lambda: tables(n_records=-1), ValueError, ["n_records", "-1", ">= 0"]),
     "N fractional": (lambda: tables(n_records=2.5), ValueError, ["n_records", "2.5", "whole"]),
     "N NaN": (lambda: tables(n_records=math.nan), ValueError, ["n_records", "nan"]),
-    "N text": (lambda: tables(n_records="30"), TypeError, ["n_records", "'30'"]),
+    "N text": (lambda: tables(n_records="30"), TypeError, ["n_records", "str of 2"]),
     "N bool": (lambda: tables(n_records=True), TypeError, ["n_records", "True"]),
     "N vector": (lambda: tables(n_records=[3, 4]), ValueError, ["n_records", "(2,)", "scalar"]),
     "N negative for a batch": (
@@ -116,14 +116,14 @@ CASES = {
     "category high": (
         lambda: fitted().predict_proba([0, 2, 0]),
         ValueError,
-        ["x", "got 2", "feature 1", "[0, 1]"],
+        ["x", "(1,)", "feature 1", "[0, 1]"],
     ),
     "category masked": (
         lambda: fitted().predict_proba([[0, 0, 0], [0, 0, 1]]),
         ValueError,
-        ["x", "got 1", "(1, 2)", "[0]"],
+        ["x", "(1, 2)", "[0]"],
     ),
-    "category low": (lambda: fitted().predict_proba([-2, 0, 0]), ValueError, ["x", "got -2", "-1"]),
+    "category low": (lambda: fitted().predict_proba([-2, 0, 0]), ValueError, ["x", "(0,)", "-1"]),
     "category float": (
         lambda: fitted().predict_proba([0.0, 1.0, 0.0]),
         TypeError,
@@ -132,7 +132,7 @@ CASES = {
     "category features": (lambda: fitted().predict_proba([0, 1]), ValueError, ["x", "3", "(2,)"]),
     "category uneven": (lambda: fitted().predict_proba([[0], [0, 1]]), TypeError, ["x", "integer"]),
     "level one": (lambda: fitted().class_interval(1.0), ValueError, ["level", "(0, 1)", "1.0"]),
-    "level text": (lambda: fitted().feature_interval("95%"), TypeError, ["level", "'95%'"]),
+    "level text": (lambda: fitted().feature_interval("95%"), TypeError, ["level", "str of 3"]),
     "draws": (lambda: fitted().sample(jax.random.key(0), -1), ValueError, ["n ", "-1"]),
     "draws float": (lambda: fitted().sample(jax.random.key(0), 2.0), TypeError, ["n ", "2.0"]),
     "tables records": (
@@ -196,7 +196,7 @@ CASES = {
     "simulate shape text": (
         lambda: pnb.simulate(jax.random.key(0), shape="10"),
         TypeError,
-        ["shape", "'10'"],
+        ["shape", "str of 2"],
     ),
     "simulate dtype": (
         lambda: pnb.simulate(jax.random.key(0), dtype=jnp.int32),
@@ -318,7 +318,7 @@ def test_numbers():
             validate.whole_number("n", bad)
     for bad, error in (
         (True, TypeError),
-        ("1", TypeError),
+        (1j, TypeError),
         (1, ValueError),
         (math.nan, ValueError),
     ):
@@ -338,3 +338,28 @@ def test_probabilities():
     for bad, word in cases:
         with pytest.raises(ValueError, match=f"start must.*{word}"):
             validate.probabilities("start", bad, (2, 2))
+
+
+def test_values_are_described_by_type_and_size():
+    secret = "Zoltan"
+    for value, expected in (
+        (None, "None"),
+        (2.5, "2.5"),
+        (True, "True"),
+        (secret, "str of 6 characters"),
+        (secret.encode(), "bytes of 6 characters"),
+        ([secret, 1], "list of 2 items"),
+        ({secret: 1}, "dict of 1 items"),
+        (np.array([[secret]]), "ndarray of shape (1, 1) and dtype str192"),
+        (jnp.ones(3), "ArrayImpl of shape (3,) and dtype float64"),
+        (pnb.Laplace, "the type Laplace"),
+        (iter([secret]), "list_iterator"),
+    ):
+        assert validate.describe(value) == expected
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"name": [secret] * 5, "dtype": secret})
+    assert validate.describe(frame).startswith("DataFrame of shape (5, 2)")
+    kinds = frame["name"].astype("category")
+    assert validate.describe(kinds) == "Series of shape (5,) and dtype category"
+    assert validate.word("armjo") == "'armjo'"
+    assert validate.word("armjo" * 10) == "str of 50 characters"

@@ -41,3 +41,6 @@ def test_arguments_are_checked():
         pnb.trace_vb(TABLES, solver="newton")
     with pytest.raises(TypeError, match="random starts need a key"):
         pnb.trace_vb(TABLES, start="random")
+    for other in ("n_starts", "max_iterations", "sovler"):
+        with pytest.raises(ValueError, match=f"an option must be one of 'solver', .*'{other}'"):
+            pnb.trace_vb(TABLES, **{other: 1})

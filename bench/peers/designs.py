@@ -76,7 +76,7 @@ DESIGNS = {
         Design(
             "large", "larger: N=10,000, I=4, K=20, J=5", 4, (5,) * 20,
             _of_total(10_000, 20, (0.1, 1.0, 10.0)), _of_total(10_000, 20, (1.0,)),
-            seed=13, total=True, replicates={"full": 40, "quick": 2}, intervals=2,
+            seed=13, total=True, replicates={"full": 100, "quick": 2}, intervals=100,
         ),
     )
 }  # fmt: skip

@@ -1,22 +1,33 @@
 """`PrivateNaiveBayes`: a scikit-learn classifier that sees its data once, through a release."""
 
+import numbers
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-import jaxprivnb
 from jaxprivnb import validate
 from jaxprivnb.estimator.lineage import Lineage
+from jaxprivnb.extras import require
+from jaxprivnb.methods import fit_function, names
 from jaxprivnb.privacy.columns import factorise
-from jaxprivnb.privacy.domain import MAX_CELLS, UNFIT, PrivacyWarning, infer_column, warn_inferred
+from jaxprivnb.privacy.domain import (
+    MAX_CELLS,
+    UNFIT,
+    UNKNOWN,
+    PrivacyWarning,
+    binned,
+    infer_column,
+    settle_domain,
+    warn_inferred,
+)
 from jaxprivnb.privacy.publish import release as make_release
 from jaxprivnb.privacy.record import Release
 from jaxprivnb.status import Status
-from jaxprivnb.study.extras import require
-from jaxprivnb.tables import Prior
+from jaxprivnb.tables import Prior, mask_from_categories, resolve_prior
 
 require("sklearn", "sklearn", "PrivateNaiveBayes")  # for the message; the rest is needed at once
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
@@ -26,8 +37,7 @@ from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
 from jaxprivnb.estimator.records import Training, encode_records, read_training  # noqa: E402
 
-METHODS = ("exact", "vb", "naive")
-_BLOCKS = (64, 1024)
+_SIZES = (64, 1024)
 """Records predicted at once: few sizes, so that few programs are compiled."""
 _NUMBERS = 4_000_000
 """Numbers held at once while intervals are computed, about."""
@@ -58,27 +68,32 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
     release: `PrivateNaiveBayes.from_release(fitted.release_, method="vb")`.
 
     Values may be numbers or text, in arrays, pandas or Arrow tables; labels match by value and
-    type. In training, a value that is missing or outside the public domain is refused, or counted
-    as "other" (`unknown`). In prediction it is "other" where the domain has it, and otherwise
-    missing: the record is classified by its other features.
+    type, and numbers of features with `bins` fall into them, in prediction too. In training, a
+    value that is missing or outside the public domain is refused, or counted as "other"
+    (`unknown`). In prediction it is "other" where the domain has it, and otherwise missing: the
+    record is classified by its other features.
 
     Args:
         epsilon: pure differential privacy of the whole fit (all tables together), against
             replacing one record; the number of records is public. For other budgets use
             `jaxprivnb.release` and `from_release`.
-        method: "exact" (calibrated), "vb" (the paper's variational posterior) or "naive" (noisy
-            counts at face value).
+        method: "exact" (calibrated), "vb" (the paper's variational posterior), "naive" (noisy
+            counts at face value), or one of your own (`jaxprivnb.register`).
         alpha: Dirichlet concentration of P(Y) and of every P(X_k | Y): one number (1 is uniform,
             1/2 is Jeffreys'), or a `jaxprivnb.Prior` with classes in the order of `classes`
             (sorted if those are not given; of the release in `from_release`).
         n_categories: public numbers of categories, which are then 0, 1, ...: one for all
             features, one a feature, or a mapping by name.
         categories: instead, each feature's public labels: lists in order, or a mapping by name.
+        bins: public edges of features that are numbers, by name (`"x0"`, `"x1"`, ... of an array),
+            as in `jaxprivnb.release`: `{"age": [0, 18, 65, 120]}`. The other arguments are then of
+            the other features.
         classes: the public class labels. What is not given of the domain is read from the data,
             with a `PrivacyWarning`.
         class_table: also release the table of the class, for a share of the budget.
         unknown: "error" refuses training records outside the domain; "other" counts them, and
-            missing values, in a category "other" that every feature then has.
+            missing values, in a category "other" that every feature then has; a mapping, as in
+            `{"age": "other"}`, says so of some features.
         ledger: a `jaxprivnb.PrivacyLedger` to charge. Clones share it, and processes if it has
             a path.
         random_state: seeds `sample_posterior` and `predict_proba_interval`: int, RandomState
@@ -111,9 +126,10 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         alpha: Any = 1.0,
         n_categories: Any = None,
         categories: Any = None,
+        bins: Any = None,
         classes: Any = None,
         class_table: bool = False,
-        unknown: str = "error",
+        unknown: str | Mapping[str, str] = "error",
         ledger: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -122,6 +138,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         self.alpha = alpha
         self.n_categories = n_categories
         self.categories = categories
+        self.bins = bins
         self.classes = classes
         self.class_table = class_table
         self.unknown = unknown
@@ -151,7 +168,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             epsilon=release.guarantee.epsilon(),
             method=method,
             alpha=alpha,
-            categories=release.categories,
+            categories={n: x for n, x in release.categories.items() if n not in release.bins},
+            bins=release.bins or None,
             classes=release.classes,
             class_table=release.class_integers is not None,
             random_state=random_state,
@@ -173,6 +191,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         epsilon = validate.real_number("epsilon", self.epsilon, above=0)
         records = read_training(self, X, y)
         domain = self._stated_domain(records)
+        self._check_prior(records, domain)
         lineage = self._own_lineage()
         if self.ledger is None and lineage.spends_again():
             warnings.warn(
@@ -257,7 +276,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         return lower, upper
 
     def sample_posterior(self, n: int = 1) -> PosteriorDraws:
-        """N i.i.d. draws of P(Y) and every P(X_k | Y) from the posterior.
+        """n i.i.d. draws of P(Y) and every P(X_k | Y) from the posterior.
 
         With an int as `random_state` every call gives the same draws.
         """
@@ -268,12 +287,19 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         order = self._class_order
         return PosteriorDraws(p_class[:, order], self._per_feature(p_feature[:, order]))
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        # Collections by type and size, since records may have been passed for a parameter.
+        usual = type(self)().get_params(deep=False)
+        given = self.get_params(deep=False).items()
+        changed = [f"{k}={validate.word(v)}" for k, v in given if v is not usual[k]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         tags.input_tags.sparse = False
-        tags.input_tags.allow_nan = self.unknown == "other"
+        tags.input_tags.allow_nan = self.unknown != "error"
         tags.non_deterministic = True  # cryptographic noise
         return tags
 
@@ -290,46 +316,69 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """What can be wrong without data, before a budget is spent on it."""
-        validate.choice("method", self.method, METHODS)
-        validate.choice("unknown", self.unknown, ("error", "other"))
+        validate.choice("method", self.method, names("tables"))
+        if not isinstance(self.unknown, Mapping):  # `release` knows the names
+            validate.choice("unknown", self.unknown, UNKNOWN)
         if not isinstance(self.alpha, Prior):
             validate.real_number("alpha", self.alpha, above=0)
-        check_random_state(self.random_state)
+        seed = self.random_state
+        known = isinstance(seed, numbers.Integral | np.random.RandomState | None)
+        if not known and seed is not np.random:  # the module stands for its own state
+            raise ValueError(
+                "random_state must be a whole number as a seed, a RandomState or None, "
+                f"got {validate.describe(seed)}"
+            )
+        check_random_state(seed)
 
     def _stated_domain(self, records: Training) -> dict[str, Any]:
         """The domain as arguments of `release`; what is not stated is read from the records."""
         inferred = []
+        bins = binned(self.bins, tuple(records.feature_names))
+        rest = [name for name in records.feature_names if name not in bins]
         features: dict[str, Any] = {
             "n_categories": self.n_categories,
             "categories": self.categories,
         }
-        if self.n_categories is None and self.categories is None:
+        if rest and self.n_categories is None and self.categories is None:
             inferred.append("n_categories (or categories)")
-            features["categories"] = {
-                name: infer_column(name, factorise(records.columns[name], name)).categories
-                for name in records.feature_names
-            }
+            # In order: by name, they would pass for names that the caller has typed.
+            features["categories"] = [
+                infer_column(name, factorise(records.columns[name], repr(name))).categories
+                for name in rest
+            ]
         if self.classes is None:
             inferred.append("classes")
             classes = np.unique(records.y)
         else:
             classes = self.classes
         if inferred:
-            cells = len(classes) * len(records.feature_names) * _most_categories(**features)
+            most = max((len(x.edges) for x in bins.values()), default=0)
+            most = max(most, _most_categories(**features))
+            cells = len(classes) * len(records.feature_names) * most
             if cells > MAX_CELLS:
                 raise ValueError(UNFIT)  # here, since `release` would tell the shape
             warn_inferred(inferred, stacklevel=4)
-        return {**features, "classes": classes}
+        return {**features, "bins": bins, "classes": classes}
+
+    def _check_prior(self, records: Training, domain: dict[str, Any]) -> None:
+        """A prior of another shape than the tables', before a budget is spent on them."""
+        if not isinstance(self.alpha, Prior):
+            return
+        names, class_name = dict.fromkeys(records.feature_names), records.class_name
+        settled = settle_domain(names, class_name, None, **domain, unknown=self.unknown)  # type: ignore[arg-type]
+        sizes = (*settled.n_categories, *([1] if self.class_table else []))
+        counts = jnp.zeros((len(settled.class_), len(sizes), max(sizes)))
+        resolve_prior(self.alpha, counts, mask_from_categories(sizes))
 
     def _learn(self, release: Release, classes: np.ndarray) -> Self:
         """Fit the release and set every attribute from it."""
         alpha = self.alpha
         prior = alpha if isinstance(alpha, Prior) else Prior.symmetric(release, alpha)
-        posterior = getattr(jaxprivnb, f"fit_{self.method}")(release, prior)
+        posterior = fit_function(self.method)(release, prior)
         status = Status(int(posterior.status))
         if status != Status.SUCCESS:
             warnings.warn(
-                f"the {self.method} fit ended with status {status.name}",
+                f"the {self.method} fit ended with status {status.name}: {status.sentence}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -369,7 +418,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         return [found[which.ravel()] for found in compute(distinct)]
 
     def _predictive(self, codes: np.ndarray) -> list[np.ndarray]:
-        size = _BLOCKS[0] if len(codes) <= _BLOCKS[0] else _BLOCKS[1]
+        size = _SIZES[0] if len(codes) <= _SIZES[0] else _SIZES[1]
         found = []
         for start in range(0, len(codes), size):
             some = codes[start : start + size]

@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from jaxprivnb.privacy.columns import as_array, factorise, named_columns
+from jaxprivnb import validate
+from jaxprivnb.privacy.columns import ReadName, as_array, factorise, named_columns
 from jaxprivnb.privacy.record import Release
 
 
@@ -31,6 +32,7 @@ class Training(NamedTuple):
 def read_training(estimator: Any, X: Any, y: Any) -> Training:
     """Check X and y, and set `n_features_in_` and, for tables, `feature_names_in_`."""
     name = getattr(y, "name", None)
+    y = _checked("y", y)
     y = validate_data(estimator, y=y)  # first: it forgets X's names
     columns = _read_columns(estimator, X, reset=True)
     check_consistent_length(next(iter(columns.values())), y)
@@ -40,6 +42,8 @@ def read_training(estimator: Any, X: Any, y: Any) -> Training:
     class_name = name if isinstance(name, str) and name else "class"
     while class_name in columns:
         class_name += "_"
+    if name:
+        class_name = ReadName(class_name, "y")
     return Training({**columns, class_name: y}, class_name, y)
 
 
@@ -52,7 +56,7 @@ def encode_records(estimator: Any, X: Any, release: Release) -> np.ndarray:
     # One record may well have a value that training did not; a whole column has been miscoded.
     for column in release.domain.features if len(codes) > 1 else ():
         name, labels = column.name, column.categories
-        factor = factorise(named[name], name)
+        factor = factorise(named[name], repr(name))
         occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
         known = column.codes(factor, other=False) >= 0
         if known.any() or not any(map(_is_present, occurring)):
@@ -79,12 +83,52 @@ def _read_columns(estimator: Any, X: Any, *, reset: bool) -> dict[str, Any]:
     """Columns by name; those of an array are x0, x1, ..."""
     table = None if isinstance(X, dict) else named_columns(X)
     if table is not None:
+        if not reset:
+            _check_seen(getattr(estimator, "feature_names_in_", None), X)
         validate_data(estimator, X, skip_check_array=True, reset=reset)
         if not table:
             raise ValueError(f"Found array with 0 feature(s) (shape={X.shape})")
         return table
-    if isinstance(X, list | tuple | np.ma.MaskedArray):
-        X = as_array(X)
+    X = _checked("X", X)
     # Missing values are the domain's affair: refused or "other" in training, left out afterwards.
     array = validate_data(estimator, X, dtype=None, ensure_all_finite=False, reset=reset)
     return {f"x{k}": array[:, k] for k in range(array.shape[1])}
+
+
+def _check_seen(known: Any, X: Any) -> None:
+    """Raise on names that the fit has not seen, which scikit-learn would list.
+
+    Of a table that was read without its header they are a record.
+    """
+    names = list(X.column_names if hasattr(X, "column_names") else X.columns)
+    if known is None or not all(isinstance(name, str) for name in names):
+        return  # scikit-learn warns of it
+    unseen, missing = set(names) - set(known), sorted(set(known) - set(names))
+    if unseen:
+        raise ValueError(
+            "The feature names should match those that were passed during fit.\n"
+            f"{len(unseen)} of {len(names)} were unseen at fit time"
+            + (f"; now missing: {', '.join(missing[:5])}" if missing else "")
+        )
+
+
+def _checked(name: str, x: Any) -> Any:
+    """Raise on what scikit-learn would refuse and print; lists in X become arrays."""
+    if x is None or hasattr(x, "tocsr"):  # refused by their type
+        return x
+    if isinstance(x, dict):
+        raise TypeError(
+            f"{name} must be an array or a table, got {validate.describe(x)}: make a table of it "
+            "(pandas.DataFrame), or release it with jaxprivnb.release and use from_release"
+        )
+    array = as_array(x)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold categories")
+    if name == "y":
+        return x
+    if array.ndim < 2:
+        raise ValueError(
+            f"X must be records by features, [N, K], got {validate.describe(x)}. Reshape your data "
+            "if it is one feature (array.reshape(-1, 1)) or one record (array.reshape(1, -1))"
+        )
+    return array if isinstance(x, list | tuple | np.ma.MaskedArray) else x

@@ -4,29 +4,34 @@ With p integrated out, the blocks (i, k) are independent given the class counts,
 a convolution over counts. Write (a)_l / l! = Gamma(l + a) / (l! Gamma(a)) for the rising weight,
 f for the density of the noise, * for convolution, A_ik = sum_j a_ikj:
 
-    w_ikj(l) = (a_ikj)_l / l!  f(m_ikj - l)                 weights.py
-    c_ik(n)  = [w_ik1 * ... * w_ikJ](n)                     convolve.py
-    g_ik(n)  = c_ik(n) / ((A_ik)_n / n!)                    evidence.py
-    h_i(n)   = (a_i)_n / n!  prod_k g_ik(n)
-    P(m)     = [h_1 * ... * h_I](N) / ((sum a)_N / N!)
+    w_ikj(l) = (a_ikj)_l / l!  f(m_ikj - l)                 dataset.py, rising.py
+    c_ik(n)  = [w_ik1 * ... * w_ikJ](n)                     fourier.py, closed.py
+    h_i(n)   = (a_i)_n / n!  prod_k c_ik(n) / ((A_ik)_n / n!)
+    P(m)     = [h_1 * ... * h_I](N) / ((sum a)_N / N!)      classes.py
 
-Everything else is a derivative of log P(m), so one reverse pass gives it (inside-outside is
-backpropagation):
+`tree.py` goes up from the weights to P(m). Everything else goes back down through the same
+messages, because a posterior distribution of a count is a derivative of log P(m):
 
-    P(n_ikj = l | m) = d log P / d log w_ikj(l)             moments.py
-    P(n_i = n | m)   = d log P / d log h_i(n)
-    E p_ikj          = sum_n P(n_i = n) (E[n_ikj | n] + a) / (n + A),   a reverse pass of c_ik with
-                       cotangent P(n_i = n) / c_ik(n) / (n + A); E p_ikj^2 likewise
+    P(n_i = n | m)   = d log P / d log h_i(n)               classes.py
+    P(n_ikj = l | m) = d log P / d log w_ikj(l)
+    E p_ikj          = sum_n P(n_i = n) (E[n_ikj | n] + a) / (n + A), and variances: moments.py
 
-The posterior of a parameter is a finite mixture of Betas. Beta(a + l, A - a + n - l) is itself a
-mixture of the two Betas with one more count, so a mixture over (l, n) is raised, n by n, to a
-mixture over l alone with one total, whose CDF costs one incomplete beta (mixtures.py). Draws go
-backward through the same messages (draws.py); the predictive sums over n_i (predict.py).
+**Paths.** How c_ik is computed, and how weights on the class counts go back to cells, is a *path*:
+a frozen object behind the few methods of `path.py`. The general one is by Fourier transforms of
+exponentially tilted weights (`fourier.py`, whose products of all cells but one are `products.py`).
+A Fourier transform is accurate to a fraction of its largest entry, so `aim.py` finds where the
+posterior is and the tilt under which the entries there are the largest. Blocks of two cells under
+a flat prior and noise of the form exp(-|x| / b) have a closed form (`closed.py`). `plan.py` is the
+one place that chooses a path and the lengths of its windows (`windows.py`), and, where a path has
+lost too much, the next wider one.
 
-Under a flat prior and noise of the form exp(-|x| / b), two cells have c_ik, and the moments of a
-cell's count given its class's, in closed form (flat.py); and with any number of cells, convolving
-with the weight of one is a filter of log2 L passes over L counts (filters.py).
+**Certificate.** What windows leave out, what wraps around a transform and what rounding may have
+added is bounded, not guessed, and becomes `lost_mass` (`certificate.py`).
 
-Only the counts that carry mass are computed: every cell and every class has a window (window.py),
-and what the windows and floating point leave out is bounded, not guessed (lost.py).
+**Questions.** The posterior of a parameter is a finite mixture of Betas. Beta(a + l, A - a + n - l)
+is itself a mixture of the two Betas with one more count, so a mixture over (l, n) is raised, n by
+n, to a mixture over l alone with one total (`mixtures.py`). Draws go backward through the messages
+(`draws.py`); the predictive sums over n_i (`predict.py`). `posterior.py` holds what a fit found and
+computes these when asked, `fit.py` is `fit_exact`, `prior.py` is `fit_prior` and `compare.py`
+measures the variational posterior against all this.
 """

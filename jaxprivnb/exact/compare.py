@@ -44,9 +44,9 @@ def compare_with_vb(tables: NoisyTables, prior: Prior | None = None, **options: 
 def gap(exact: Any, vb: Any) -> Gap:
     """Compare two posteriors of the same release, or of the same batch of them."""
     difference = jnp.abs(exact.class_mean - vb.class_mean)
-    real = exact.mask[..., None, :, :]
+    real = jnp.broadcast_to(exact.real, exact.feature_mean.shape)
     cells = jnp.where(real, jnp.abs(exact.feature_mean - vb.feature_mean), 0)
-    n_cells = (real.sum((-3, -2, -1)) * cells.shape[-3]).astype(cells.dtype)
+    n_cells = real.sum((-3, -2, -1)).astype(cells.dtype)
     return Gap(
         exact.log_evidence,
         vb.elbo,

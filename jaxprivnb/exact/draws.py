@@ -1,34 +1,27 @@
 """Exact i.i.d. posterior draws: integer tables backward through the messages, then Dirichlets.
 
-Class counts are drawn one at a time, n_i from h_i(n) [h_1 * ... * h_{i-1}](rest - n); then, given
+Class counts are drawn one at a time, n_i from h_i(n) [h_{i+1} * ... * h_I](rest - n); then, given
 n_i, the cells of each block in the same way. No chain, no burn-in.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxprivnb import dirichlet
-from jaxprivnb.exact import filters
-from jaxprivnb.exact.chunks import map_in_chunks
-from jaxprivnb.exact.convolve import align
-from jaxprivnb.exact.evidence import (
-    normalise,
-    prefix_messages,
-    reflected,
-    safe_log,
-    tilt,
-    tilted,
-)
-from jaxprivnb.exact.moments import Pass
-from jaxprivnb.exact.outside import chain, reversed_last
-from jaxprivnb.exact.window import Layout, Placement
-from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.exact.classes import rows, suffixes, tilted
+from jaxprivnb.exact.dataset import Cells, Dataset
+from jaxprivnb.exact.fourier import Splits
+from jaxprivnb.parallel import one_by_one
 
-_CHUNK = 2_000_000
-"""Numbers held at once while drawing tables, about."""
+_RADIX = 48
+"""Weights are added up in pieces, at most so many at each of a few levels: only the piece that
+holds a draw is looked at closely."""
 
 
 class Draws(NamedTuple):
@@ -45,113 +38,206 @@ class Draws(NamedTuple):
 def draw(
     key: jax.Array,
     n: int,
-    up: Pass,
-    tables: NoisyTables,
-    prior: Prior,
-    place: Placement,
-    layout: Layout,
-) -> Draws:
-    """N draws; the tables of a key do not depend on whether parameters are used."""
-    key_tables, key_probs = jax.random.split(key)
-    real = tables.real
-    log_tails, begins = _log_tails(up, tables, place, layout)
-    theta = tilt(up.log_h, place, layout, tables.n_records)
-    log_h = tilted(up.log_h, theta, place, layout)
-    heads = prefix_messages(log_h, place, layout)
-    N = tables.n_records.astype(jnp.int32)
-
-    def one(k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        key_n, key_cells = jax.random.split(k)
-        n_class = _class_counts(key_n, log_h, heads, place, N)
-        return n_class, _cells(key_cells, n_class, up.log_w, log_tails, begins, place)
-
-    I, K = up.log_w.shape[:2]
-    keys = jax.random.split(key_tables, n)
-    n_class, counts = map_in_chunks(one, keys, _CHUNK // (I * K * log_tails[1].shape[-1]))
-    dtype = prior.class_.dtype
-    alpha = jnp.where(real, prior.feature + counts.astype(dtype), 0)
-    class_alpha = prior.class_ + n_class.astype(dtype)
-    return Draws(counts, *_dirichlets(key_probs, class_alpha, alpha))
-
-
-def _log_tails(
-    up: Pass, tables: NoisyTables, place: Placement, layout: Layout
-) -> tuple[list[jax.Array], jax.Array]:
-    """Log of the convolutions of the cells from j on, j = 0, ..., J, without their scales.
-
-    Returns:
-        (values `[I, K, S]` for each j, the first count of each, int32 `[J, I, K]`).
-    """
-    J = up.log_w.shape[-2]
-    if layout.filters:
-        backwards = jax.tree.map(reversed_last, filters.kernels(tables, layout.filters))
-        heads = filters.chains(backwards, layout.filters).heads
-        tails = [*(heads[:, :, J - 1 - j] for j in range(J)), jnp.ones_like(heads[:, :, 0, :1])]
-        return [safe_log(v) for v in tails], jnp.zeros((J, *place.cell.shape[:2]), jnp.int32)
-    x, _, _ = normalise(up.log_w, layout)
-    tails = [values for values, _ in chain(x, layout)]
-    log_tails = tails if layout.log_space else [safe_log(v) for v in tails]
-    begins = lax.cumsum(place.cell, axis=2, reverse=True)
-    return log_tails, jnp.moveaxis(begins, -1, 0)
-
-
-def _dirichlets(
-    key: jax.Array, class_alpha: jax.Array, alpha: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Draws with concentrations `[n, I]` and `[n, I, K, J]`, as rows of one array."""
-    n, I, K, J = alpha.shape
-    width = max(I, J)
-    rows = jnp.zeros((n, 1 + I * K, width), alpha.dtype)
-    rows = rows.at[:, 0, :I].set(class_alpha).at[:, 1:, :J].set(alpha.reshape(n, I * K, J))
-    p = dirichlet.sample(key, rows)
-    return p[:, 0, :I], p[:, 1:, :J].reshape(alpha.shape)
-
-
-def _class_counts(
-    key: jax.Array,
+    data: Dataset,
+    cells: Cells,
     log_h: jax.Array,
-    heads: list[tuple[jax.Array, jax.Array]],
-    place: Placement,
-    N: jax.Array,
-) -> jax.Array:
-    """One draw of (n_1, ..., n_I) given m, int32 `[I]`."""
+    start: jax.Array,
+    splits: Splits,
+    first_l: jax.Array,
+) -> Draws:
+    """n draws; the tables of a key do not depend on whether parameters are used.
+
+    Args:
+        key: random key.
+        n: how many.
+        data: one dataset.
+        cells: its real cells.
+        log_h: the classes' messages, `[I, W]`.
+        start: the first counts of these, `[I]`.
+        splits: of the blocks.
+        first_l: the first counts of its windows of cells, `[I, C]`.
+    """
+    key_n, key_cells, key_probs = jax.random.split(key, 3)
+    every = rows(log_h, data, start)
+    u = jax.random.uniform(key_n, (n, len(every.log_h)), log_h.dtype)
+    n_class = _class_counts(u, *every)[:, : len(log_h)]  # [n, I]
+    drawn = _cells(key_cells, n_class, cells, splits, first_l, start)
+    probs = _dirichlets(key_probs, data.a_class + n_class, cells.rows(data.a) + drawn, cells)
+    return Draws(cells.table(drawn).astype(jnp.int32), *probs)
+
+
+def _class_counts(u: jax.Array, log_h: jax.Array, start: jax.Array, N: jax.Array) -> jax.Array:
+    """Counts of all rows `[n, R]`, which add up to N, from uniforms u `[n, R]`."""
     I, W = log_h.shape
-    u = jax.random.uniform(key, (I,), log_h.dtype)
-    left, drawn = N, []
-    for i in reversed(range(1, I)):
-        head, begin = heads[i]
-        log_p = log_h[i] + reflected(head, begin, left, place.class_[i], W)
-        drawn.append(place.class_[i] + _categorical(u[i], log_p))
-        left = left - drawn[-1]
-    return jnp.stack([left, *reversed(drawn)])
+    h, _ = tilted(log_h, start, N)
+    after, begins = suffixes(log_h, start, N)
+    rest, drawn = jnp.full_like(u[:, 0], N), []
+    for i in range(I - 1):
+        size = math.prod(_levels(W))
+        own = jnp.pad(h[i], (0, size - W))
+        facing = jnp.pad(lax.rev(after[i + 1], (0,)), size)
+        last = facing.shape[-1] - size  # from here on there is nothing
+        shift = last - 1 - (rest - start[i] - begins[i + 1])  # of after(rest - l) at l = start
+        shift = jnp.clip(shift, 0, last).astype(jnp.int32)
+
+        weight = partial(_facing_weight, own, facing)
+        drawn.append(start[i] + _pick(u[:, i], weight, (shift,), W).astype(u.dtype))
+        rest = rest - drawn[-1]
+    return jnp.stack([*drawn, rest], -1)
+
+
+def _facing_weight(
+    own: jax.Array, facing: jax.Array, shift: jax.Array, at: jax.Array, length: int
+) -> jax.Array:
+    """The weights own(l) facing(l + shift) for l = at, at + 1, ..., `[length]`."""
+    near = lax.dynamic_slice_in_dim(facing, shift + at, length)
+    return lax.dynamic_slice_in_dim(own, at, length) * near
 
 
 def _cells(
     key: jax.Array,
     n_class: jax.Array,
-    log_w: jax.Array,
-    log_tails: list[jax.Array],
-    tail_begins: jax.Array,
-    place: Placement,
+    cells: Cells,
+    splits: Splits,
+    first_l: jax.Array,
+    start: jax.Array,
 ) -> jax.Array:
-    """One draw of every block's cells given its class count, int32 `[I, K, J]`."""
-    I, K, J, W = log_w.shape
-    u = jax.random.uniform(key, (I, K, J), log_w.dtype)
-    left = jnp.broadcast_to(n_class[:, None], (I, K))
-    drawn = []
-    for j in range(J - 1):
-        tail = log_tails[j + 1]
-        begins = place.cell[..., j] + tail_begins[j + 1]
-        start = (tail.shape[-1] - 1) - (left - begins)
-        log_p = log_w[..., j, :] + align(reversed_last(tail), start, W, -jnp.inf)
-        drawn.append(place.cell[..., j] + _categorical(u[..., j], log_p))
-        left = left - drawn[-1]
-    return jnp.stack([*drawn, left], axis=-1)
+    """Counts of all cells, `[n, I, C]`, given class counts `[n, I]`."""
+    n, I = n_class.shape
+    C, R = splits.cell.shape[-2:]
+    L, W = splits.later.shape[-1], splits.pick.shape[-1]
+    at = jnp.clip(n_class - start, 0, W - 1).astype(jnp.int32)
+    size = math.prod(_levels(R))
+    tilt = splits.pick[jnp.arange(I)[None], :, at]  # [n, I, K]
+    which = jnp.broadcast_to(jnp.arange(I, dtype=jnp.int32), (n, I))
+    sizes = np.asarray(cells.sizes)
+    is_last = np.zeros(C, bool)
+    is_last[np.cumsum(sizes) - 1] = True
+    is_first = np.roll(is_last, 1)
+    u = jax.random.uniform(key, (C, n, I), n_class.dtype)
+
+    def one(c: jax.Array, v: jax.Array, rest: jax.Array, t: jax.Array) -> jax.Array:
+        """Cell c of all draws, `[n, I]`."""
+        at_c = lambda x: lax.dynamic_index_in_dim(x, c, axis=2, keepdims=False)  # noqa: E731
+        cell, later, base = map(at_c, (splits.cell, splits.later, splits.base))  # [M, I, ...]
+        first = lax.dynamic_index_in_dim(first_l, c, axis=1, keepdims=False)  # [I]
+        cell = jnp.pad(cell, ((0, 0), (0, 0), (0, size - R)))
+        long = jnp.concatenate([later] * (1 + -(-size // L)), axis=-1)
+        # Backwards, place L - 1 - r holds the count r + base, mod L.
+        shift = jnp.mod(L - 1 - (rest - first - base[t, which]), L).astype(jnp.int32)
+        most = jnp.clip(rest - first, -1, R).astype(jnp.int32)  # no cell has more than the rest
+
+        def weight(*lane: Any) -> jax.Array:
+            # Slices of what all draws share: nothing is copied for each.
+            i, t, shift, most, at, length = lane
+            own = lax.dynamic_slice(cell, (t, i, at), (1, 1, length))[0, 0]
+            near = lax.dynamic_slice(long, (t, i, shift + at), (1, 1, length))[0, 0]
+            return jnp.where(at + jnp.arange(length, dtype=at.dtype) <= most, own * near, 0)
+
+        lanes = tuple(x.reshape(-1) for x in (which, t, shift, most))
+        return first + _pick(v.reshape(-1), weight, lanes, R).reshape(n, I).astype(v.dtype)
+
+    def step(rest: jax.Array, x: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        c, k, first, last, v = x
+        rest = jnp.where(first, n_class, rest)
+        t = lax.dynamic_index_in_dim(tilt, k, axis=2, keepdims=False)  # [n, I]
+        l = lax.cond(last, lambda: rest, lambda: one(c, v, rest, t))
+        return rest - l, l
+
+    xs = (jnp.arange(C), jnp.asarray(cells.feature), jnp.asarray(is_first), jnp.asarray(is_last), u)
+    _, drawn = lax.scan(step, n_class, xs)
+    return jnp.moveaxis(drawn, 0, -1)
 
 
-def _categorical(u: jax.Array, log_p: jax.Array) -> jax.Array:
-    """The index drawn by uniform u `[...]` from weights exp(log_p) `[..., W]`, int32 `[...]`."""
-    top = log_p.max(-1, keepdims=True)
-    cumulated = jnp.cumsum(jnp.exp(log_p - jnp.where(jnp.isfinite(top), top, 0)), axis=-1)
-    index = (cumulated <= (u[..., None] * cumulated[..., -1:])).sum(-1, dtype=jnp.int32)
-    return jnp.minimum(index, log_p.shape[-1] - 1)
+def _pick(u: jax.Array, weight: Callable[..., jax.Array], lanes: Any, size: int) -> jax.Array:
+    """Indices drawn by uniforms u `[S]`, int32 `[S]`.
+
+    Args:
+        u: a uniform for each of S draws.
+        weight: `weight(*lane, at, length)` is `length` of a draw's weights from `at` on; beyond
+            `size` they are 0 as far as `_levels` go.
+        lanes: what `weight` takes for each draw, arrays `[S]`.
+        size: number of weights.
+    """
+    levels = _levels(size)
+    at, goal = jnp.zeros(u.shape, jnp.int32), None
+    for depth, pieces in enumerate(levels):
+        piece = math.prod(levels[depth + 1 :])
+
+        def sums(x: Any, shape: tuple[int, int] = (pieces, piece)) -> jax.Array:
+            return weight(*x[0], x[1], math.prod(shape)).reshape(shape).sum(-1)
+
+        index, goal = _reach(u, goal, one_by_one(sums, (lanes, at)))
+        at = at + index * piece
+    return jnp.minimum(at, size - 1)
+
+
+def _levels(size: int) -> tuple[int, ...]:
+    """Numbers of pieces at each level, whose product is at least `size`."""
+    count = max(1, math.ceil(math.log(size) / math.log(_RADIX) - 1e-9))
+    return (math.ceil(size ** (1 / count) - 1e-9),) * count
+
+
+def _reach(u: jax.Array, goal: jax.Array | None, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where the cumulated weights `[S, P]` pass goals `[S]`, and what of each is left there.
+
+    Without goals they are fractions u of the sums. Never at a weight of 0, should there be others.
+    """
+    upto = [weight[:, 0]]
+    for p in range(1, weight.shape[-1]):  # many times faster than cumulated sums of rows
+        upto.append(upto[-1] + weight[:, p])
+    most = upto[-1] * (1 - float(jnp.finfo(u.dtype).eps))
+    goal = jnp.minimum(u * upto[-1] if goal is None else goal, most)
+    at, before = jnp.zeros(u.shape, jnp.int32), jnp.zeros_like(goal)
+    for total in upto[:-1]:
+        passed = total <= goal
+        at, before = at + passed.astype(jnp.int32), jnp.where(passed, total, before)
+    return at, goal - before
+
+
+def _dirichlets(
+    key: jax.Array, class_alpha: jax.Array, alpha: jax.Array, cells: Cells
+) -> tuple[jax.Array, jax.Array]:
+    """Draws `[n, I]` and `[n, I, K, J]` with concentrations `[n, I]` and `[n, I, C]`."""
+    n, I = class_alpha.shape
+    every = jnp.concatenate([class_alpha, alpha.reshape(n, -1)], axis=-1)
+    # A masked cell has no concentration.
+    drawn = _log_gammas(key, jnp.where(every > 0, every, 1))
+    drawn = jnp.where(every > 0, drawn, -jnp.inf)
+    of_cells = cells.table(drawn[:, I:].reshape(alpha.shape), -jnp.inf)
+    return jax.nn.softmax(drawn[:, :I]), jax.nn.softmax(of_cells)
+
+
+def _log_gammas(key: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Logs of draws of Gamma(alpha, 1), as alpha: Marsaglia and Tsang's rejection, all at once.
+
+    Few are rejected, and go on together. One with alpha < 1 is u^(1 / alpha) times one with
+    alpha + 1.
+    """
+    a = alpha.reshape(-1)
+    small = a < 1
+    key_u, key_first, key_again = jax.random.split(key, 3)
+    d = jnp.where(small, a + 1, a) - 1 / 3
+    more = min(a.size, max(64, a.size // 16))
+
+    def propose(key: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(log v with d v the draw, whether it is accepted)."""
+        key_x, key_u = jax.random.split(key)
+        x = jax.random.normal(key_x, d.shape, d.dtype)
+        root = 1 + x / (3 * jnp.sqrt(d))
+        log_v = 3 * jnp.log(jnp.where(root > 0, root, 1))
+        most = 0.5 * x * x + d * (1 - root * root * root + log_v)
+        return log_v, (root > 0) & (jnp.log(jax.random.uniform(key_u, d.shape, d.dtype)) < most)
+
+    def again(state: Any) -> Any:
+        log_v, done, turn = state
+        (at,) = jnp.nonzero(~done, size=more, fill_value=a.size)
+        new, accepted = propose(jax.random.fold_in(key_again, turn), d[at])
+        at = jnp.where(accepted, at, a.size)
+        return log_v.at[at].set(new, mode="drop"), done.at[at].set(True, mode="drop"), turn + 1
+
+    first = (*propose(key_first, d), jnp.zeros((), jnp.int32))
+    log_v, _, _ = lax.while_loop(lambda s: ~s[1].all(), again, first)
+    u = jax.random.uniform(key_u, a.shape, a.dtype)
+    boost = jnp.where(small, jnp.log1p(-u) / jnp.where(small, a, 1), 0)
+    return (jnp.log(d) + log_v + boost).reshape(alpha.shape)

@@ -1,28 +1,34 @@
 """`fit_exact`: from a release to its exact posterior."""
 
+import contextlib
+import dataclasses
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb.exact import filters, window
-from jaxprivnb.exact import lost as lost_mass
-from jaxprivnb.exact.moments import Moments, upward_and_moments
+from jaxprivnb._pytree import with_fields
+from jaxprivnb.exact import certificate, moments, plan
+from jaxprivnb.exact.aim import Aims, look
+from jaxprivnb.exact.dataset import Dataset
+from jaxprivnb.exact.moments import Moments
+from jaxprivnb.exact.path import Path, Refitted
 from jaxprivnb.exact.posterior import ExactPosterior
-from jaxprivnb.exact.window import Layout
+from jaxprivnb.exact.tree import Pass, upward
+from jaxprivnb.measurement import Measurement
 from jaxprivnb.posterior import named_after
 from jaxprivnb.status import Status
 from jaxprivnb.tables import NoisyTables, Prior, check_type, resolve_prior
-
-MAX_WIDENINGS = 12
 
 
 def fit_exact(
     tables: NoisyTables,
     prior: Prior | None = None,
     *,
+    n_records_prior: Any = None,
     tolerance: float | None = None,
     max_records: int | None = None,
 ) -> "ExactPosterior":
@@ -34,69 +40,96 @@ def fit_exact(
     Args:
         tables: one release, counts `[I, K, J]`.
         prior: Dirichlet concentrations; uniform if None.
-        tolerance: largest acceptable `lost_mass`; 1e-10 in float64 and 1e-4 in float32 if None.
+        n_records_prior: log weights of N = 0, 1, ..., `[S]`, for tables that do not say N; other N
+            have none. None: every N has the same weight.
+        tolerance: largest acceptable `lost_mass`; 1e-10 in float64 and 5e-4 in float32 if None.
         max_records: an upper limit of N that is known when tracing. Only of use under an outer
             `jax.jit`, where N itself cannot be read: all counts 0..max_records are then computed.
             Without it, such a fit uses windows of fixed length, and a replicate that needs more
             says so with `Status.LOST_MASS`.
     """
-    check_type(tables).check("fit_exact")
-    given, prior = prior, resolve_prior(prior, tables.counts, tables.mask)
-    flat = is_flat(given, tables)
-    tolerance = resolve_tolerance(tolerance, tables.counts.dtype)
+    tolerance = resolve_tolerance(tolerance, check_type(tables).counts.dtype)
     if max_records is not None:
         max_records = validate.whole_number("max_records", max_records)
-    if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
-        return named_after(_fit_widening(tables, prior, tolerance, max_records, flat), tables)
-    layout = _layout_when_traced(tables, max_records, flat)
-    return fit_window(tables, prior, layout, tolerance, flat)
+    with _known_numbers():
+        tables.check("fit_exact")
+        prior = with_n_records(resolve_prior(prior, tables.counts, tables.mask), n_records_prior)
+        if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
+            path = plan.choose(tables, prior, max_records=max_records)
+            return named_after(fit_widening(tables, prior, path, tolerance), tables)
+    path = plan.choose_when_traced(tables, prior, max_records)
+    return fit_path(tables, prior, path, tolerance)
+
+
+def _known_numbers() -> contextlib.AbstractContextManager[None]:
+    """Where numbers that are known stay so, also under an outer `jit` that closes over them.
+
+    Only there: in it constants of inner programs are computed one by one, which takes longer than
+    all their compiling.
+    """
+    outermost = validate.is_concrete(jnp.zeros(()))
+    return contextlib.nullcontext() if outermost else jax.ensure_compile_time_eval()
+
+
+def with_n_records(prior: Prior, log_weights: Any) -> Prior:
+    """The prior with the log weights of N that were given beside it, if any."""
+    if log_weights is None:
+        return prior
+    if prior.n_records is not None:
+        raise TypeError("give n_records_prior or prior.n_records, not both")
+    weights = validate.as_float_array("n_records_prior", log_weights, prior.feature.dtype)
+    return Prior(prior.class_, prior.feature, weights)
 
 
 def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
     """The tolerance to use with a dtype: the caller's, or its default."""
     if tolerance is None:
-        return 1e-10 if jnp.finfo(dtype).eps < 1e-10 else 1e-4
+        return 1e-10 if jnp.finfo(dtype).eps < 1e-10 else 5e-4
     return validate.real_number("tolerance", tolerance, above=0, below=1)
 
 
-def is_flat(prior: Prior | None, tables: NoisyTables) -> bool:
-    """Whether every cell's weight is geometric on both sides of its noisy count.
-
-    That takes the right noise and concentrations of 1, as far as these can be known while tracing.
-    """
-    if not filters.applies(tables.noise):
-        return False
-    if prior is None:
-        return True
-    a = prior.feature
-    return validate.is_concrete(a) and bool(jnp.all((a == 1) | (a == 0)))  # 0 in masked cells only
-
-
-@partial(jax.jit, static_argnames=("layout", "tolerance", "flat"))
-def fit_window(
-    tables: NoisyTables, prior: Prior, layout: Layout, tolerance: float, flat: bool = False
+@partial(jax.jit, static_argnames=("path", "tolerance"))
+def fit_path(
+    tables: NoisyTables,
+    prior: Prior,
+    path: Path,
+    tolerance: float,
+    aims: Aims | None = None,
 ) -> "ExactPosterior":
-    """The posterior of one dataset on windows of the given lengths; pure, for `jax.vmap`.
+    """The posterior of one dataset by the given path; pure, for `jax.vmap`.
 
     Args:
         tables: one release.
         prior: concentrations of the same shapes and dtype; see `resolve_prior`.
-        layout: from `window.plan`, for the dataset or for a whole batch.
+        path: from `plan`, for the dataset or for a whole batch.
         tolerance: above this `lost_mass` the status is `LOST_MASS`.
-        flat: from `is_flat`.
+        aims: where the class counts are expected; looked for if None.
     """
     good = tables.is_valid() & prior.is_valid(tables.real)
-    tables, prior = _benign(good, tables, prior)
-    place = window.place(tables, layout)
-    up, found = upward_and_moments(tables, prior, place, layout, flat=flat)
-    lost = lost_mass.bound(up, tables, prior, place, layout)
+    tables, prior = benign(good, tables, prior)
+    return _concluded(good, tables, prior, upward(tables, prior, path, aims), path, tolerance)
+
+
+@partial(jax.jit, static_argnames=("path", "tolerance"))
+def _concluded(
+    good: jax.Array, tables: NoisyTables, prior: Prior, up: Pass, path: Path, tolerance: float
+) -> "ExactPosterior":
+    """Moments, certificate and status of a dataset that is `good`, from its messages."""
+    data, start, pmf = up.data, up.messages.start, up.root.pmf
+    sums = path.pulled(up.messages, moments.feature_weights(data, pmf, start))
+    feature_mean, feature_sd, wrong = moments.feature_moments(data, pmf, start, sums)
+    classes = moments.class_moments(data, pmf, start, up.together())
+    found = Moments(*classes, feature_mean, feature_sd)
+    lost, likely = certificate.lost_mass(up.messages, up.root, data, whole=path.whole)
     finite = jnp.isfinite(up.log_evidence)
     for leaf in found:
         finite &= jnp.all(jnp.isfinite(leaf))
-    too_much = lost.total > tolerance
-    status = jnp.where(too_much, Status.LOST_MASS.value, Status.SUCCESS.value)
-    # Windows too short to hold N records lose everything, and the evidence is then 0.
-    everything = too_much & jnp.isneginf(up.log_evidence)
+    # What is certain, that mass and means add up, is looked at as well.
+    lost = jnp.maximum(lost, jnp.maximum(wrong, jnp.abs(found.class_mean.sum() - 1)))
+    lost = jnp.where(path.suits(data), jnp.where(finite, lost, 1), 1)
+    status = jnp.where(lost > tolerance, Status.LOST_MASS.value, Status.SUCCESS.value)
+    # Where nothing is known the evidence is 0: then all of it is lost.
+    everything = jnp.isneginf(up.log_evidence)
     status = jnp.where(finite | everything, status, Status.NON_FINITE.value)
     status = jnp.where(good, status, Status.BAD_INPUT.value)
     blank = lambda x: jnp.where(good, x, jnp.nan)  # noqa: E731
@@ -105,92 +138,157 @@ def fit_window(
         status=status.astype(jnp.int32),
         tables=tables,
         prior=prior,
-        layout=layout,
-        place=place,
+        path=path,
+        start=start,
         log_evidence=blank(up.log_evidence),
-        lost_mass=blank(lost.total),
-        lost_mass_cells=blank(lost.cell),
-        class_count_pmf=blank(up.class_count_pmf),
+        lost_mass=blank(lost),
+        class_count_pmf=blank(pmf),
+        n_records_pmf=jax.tree.map(blank, up.root.n_records_pmf),
+        # Without N nothing ties the classes together, and far away bounds are those of rounding.
+        likely=_middle_and_reach(likely if data.log_n is None else pmf, start, data),
         moments=Moments(*map(blank, found)),
     )
 
 
-def _fit_widening(
-    tables: NoisyTables, prior: Prior, tolerance: float, max_records: int | None, flat: bool
+def fit_widening(
+    tables: NoisyTables, prior: Prior, path: Path, tolerance: float
 ) -> "ExactPosterior":
-    """Fit, and widen the windows while they lose too much."""
-    layout = window.plan(tables, flat=flat)
-    if max_records is not None:
-        layout = window.whole(max(max_records, int(tables.n_records)))
-    for _ in range(MAX_WIDENINGS):
-        fitted = fit_window(tables, prior, layout, tolerance, flat)
-        if int(fitted.status) not in (Status.LOST_MASS, Status.NON_FINITE):
-            break
-        wider = window.widen(
-            layout,
-            int(tables.n_records),
-            float(fitted.lost_mass_cells),
-            float(fitted.lost_mass),
-            tolerance,
-        )
-        if wider == layout:
-            break
-        layout = wider
+    """Fit one dataset, and go on to wider paths while too much is lost."""
+    fitted = _fit_one(tables, prior, path, tolerance)
+    if int(fitted.status) in RETRY:
+        for wider in plan.wider_than(path, tables, prior):
+            fitted = _fit_one(tables, prior, wider, tolerance, fitted.likely)
+            if int(fitted.status) not in RETRY:
+                break
     return fitted
 
 
-def _layout_when_traced(tables: NoisyTables, max_records: int | None, flat: bool) -> Layout:
-    """The layout of a fit that cannot look at its own data."""
-    if max_records is not None:
-        return window.whole(max_records)
-    seen = _seen_through_vmap(tables)
-    if seen is not None:
-        return window.plan(seen, flat=flat)
-    return Layout(window.UNKNOWN_LENGTH, window.UNKNOWN_LENGTH, False)
+def _fit_one(
+    tables: NoisyTables, prior: Prior, path: Path, tolerance: float, likely: Aims | None = None
+) -> "ExactPosterior":
+    """`fit_path` of a valid dataset in three programs, which other fits and questions share."""
+    aims = path.scout and look(tables, prior, path.scout, likely)
+    up = upward(tables, prior, path, aims)
+    return _concluded(np.asarray(True), tables, prior, up, path, tolerance)
 
 
-def _seen_through_vmap(tables: NoisyTables) -> NoisyTables | None:
-    """The whole batch, if the only transformations around are eager `jax.vmap`s; else None.
+def refit(posterior: "ExactPosterior", tolerance: float) -> "ExactPosterior":
+    """A batch with one leading axis, those of its datasets that lost too much fitted anew.
 
-    A custom batching rule is handed the batched arrays themselves. Outside of `jit` these are
-    known, and planning needs no more than to look at them.
+    What a dataset goes through is what `fit_exact` would take it through.
     """
-    leaves, structure = jax.tree.flatten(tables)
-    found: list[list[Any]] = []
+    lost = np.flatnonzero(np.isin(np.asarray(posterior.status), RETRY))
+    if not lost.size:
+        return posterior
+    found: dict[int, ExactPosterior] = {}
+    take = lambda tree, rows: jax.tree.map(lambda x: x[rows], tree)  # noqa: E731
+    if posterior.path.whole:
+        likely = jax.tree.map(np.array, posterior.likely)
+        for wider in plan.wider_than(posterior.path, posterior.tables, posterior.prior):
+            tables, prior = take((posterior.tables, posterior.prior), lost)
+            anew = _fit_rows(tables, prior, take(likely, lost), wider, tolerance)
+            for x, y in zip(*map(jax.tree.leaves, (likely, anew.likely)), strict=True):
+                x[lost] = y
+            mended = ~np.isin(np.asarray(anew.status), RETRY)
+            found |= {int(lost[r]): take(anew, r) for r in np.flatnonzero(mended)}
+            lost = lost[~mended]
+            if not lost.size:
+                break
+    for r in lost:
+        one, own = take((posterior.tables, posterior.prior), r)
+        # What suits a batch's widest noise and strongest prior may not suit each of its datasets.
+        path = plan.choose(one, own) if posterior.path.whole else posterior.path
+        if path != posterior.path or not path.whole:
+            found[int(r)] = fit_widening(one, own, path, tolerance)
+    return _patched(posterior, found) if found else posterior
 
-    @jax.custom_batching.custom_vmap
-    def look(*xs: jax.Array) -> jax.Array:
-        return jnp.zeros((), jnp.int32)
 
-    @look.def_vmap
-    def _(axis_size: int, in_batched: list[bool], *xs: jax.Array) -> tuple[jax.Array, bool]:
-        if all(validate.is_concrete(x) for x in xs):
-            found.append(list(xs))
-        else:
-            look(*xs)
-        return jnp.zeros((), jnp.int32), False
-
-    look(*leaves)
-    if not found:
-        return None
-    return jax.tree.unflatten(structure, found[-1])
+RETRY = (Status.LOST_MASS.value, Status.NON_FINITE.value)
+"""What a wider path may mend."""
+_ROWS = 32
+"""Datasets that are fitted anew side by side."""
 
 
-def _benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTables, Prior]:
+def _fit_rows(
+    tables: NoisyTables, prior: Prior, likely: Aims, path: Path, tolerance: float
+) -> "ExactPosterior":
+    """`fit_path` over a leading axis, a few datasets at a time."""
+    size = tables.counts.shape[0]
+    fit = jax.vmap(lambda t, p, a: fit_path(t, p, path, tolerance, a))
+    pieces = []
+    for start in range(0, size, _ROWS):
+        rows = np.minimum(np.arange(start, start + _ROWS), size - 1)
+        pieces.append(fit(*jax.tree.map(lambda x, r=rows: x[r], (tables, prior, likely))))
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[:size], *pieces)
+
+
+def _patched(posterior: "ExactPosterior", found: dict[int, "ExactPosterior"]) -> "ExactPosterior":
+    """The batch with some of its datasets replaced."""
+    width = max(x.class_count_pmf.shape[-1] for x in (posterior, *found.values()))
+    paths = [x.path.questions for x in (posterior, *found.values())]
+    widest = max(paths, key=lambda p: (p.whole, p.tilts, p.length, p.window))
+    mixed = Refitted(posterior.path, widest)
+
+    def wide(one: ExactPosterior) -> list[np.ndarray]:
+        pmf = np.asarray(one.class_count_pmf)
+        pad = [(0, 0)] * (pmf.ndim - 1) + [(0, width - pmf.shape[-1])]
+        one = dataclasses.replace(one, class_count_pmf=np.pad(pmf, pad), path=mixed)
+        return [np.array(x) for x in jax.tree.leaves(one)]
+
+    leaves = wide(posterior)
+    for r, one in found.items():
+        for all_, own in zip(leaves, wide(one), strict=True):
+            all_[r] = own
+    whole = dataclasses.replace(
+        posterior, path=mixed, class_count_pmf=jnp.zeros((*posterior.start.shape, width))
+    )
+    return jax.tree.unflatten(jax.tree.structure(whole), [jnp.asarray(x) for x in leaves])
+
+
+def _middle_and_reach(pmf: jax.Array, start: jax.Array, data: Dataset) -> Aims:
+    """The middle of where the class counts are, and how far they reach.
+
+    Where N is not known their tails go much further up than down: then the middle is the mean.
+    """
+    n = start[:, None] + jnp.arange(pmf.shape[-1], dtype=start.dtype)
+    some = pmf > 1e-3 * jnp.finfo(pmf.dtype).eps * pmf.max(-1, keepdims=True)
+    low = jnp.where(some, n, jnp.inf).min(-1)
+    high = jnp.where(some, n, -jnp.inf).max(-1)
+    fine = jnp.isfinite(low) & jnp.isfinite(high)
+    low, high = jnp.where(fine, low, n[:, 0]), jnp.where(fine, high, n[:, -1])
+    middle = 0.5 * (low + high)
+    if data.log_n is not None:
+        middle = jnp.where(fine, (pmf * n).sum(-1) / jnp.where(fine, pmf.sum(-1), 1), middle)
+    reach = jnp.maximum(high - middle, middle - low) + 1
+    return Aims(middle, reach, reach / 6)
+
+
+def benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTables, Prior]:
     """The same data if `good`, else an empty dataset, so that no NaN travels through the fit.
 
     The prior stays what it is beside bad tables: shared by a batch, it is then worked on once.
     """
     pick = lambda x, safe: jnp.where(good, x, jnp.asarray(safe, x.dtype))  # noqa: E731
-    counts = pick(jnp.where(tables.real, tables.counts, 0), 0)
-    noise = jax.tree.map(lambda s: pick(s, 1), tables.noise)
-    values = (("counts", counts), ("n_records", pick(tables.n_records, 0)), ("noise", noise))
-    clean = jax.tree.unflatten(jax.tree.structure(tables), jax.tree.leaves(tables))
-    for name, value in values:
-        object.__setattr__(clean, name, value)
-    prior_good = prior.is_valid(tables.real)
-    safe = [
-        jnp.where(prior_good, prior.class_, 1),
-        jnp.where(prior_good & tables.real, prior.feature, 1),
-    ]
-    return clean, jax.tree.unflatten(jax.tree.structure(prior), safe)
+
+    def safely(one: Measurement) -> dict[str, Any]:
+        at = lambda x: None if x is None else pick(jnp.where(tables.real, x, 0), 0)  # noqa: E731
+        noise = jax.tree.map(lambda s: pick(s, 1), one.noise)
+        return {"counts": at(one.counts), "noise": noise, "upper": at(one.upper)}
+
+    first, *more = map(safely, tables.measurements)
+    also = tuple(with_fields(x, **m) for x, m in zip(tables.also, more, strict=True))
+    N, totals = tables.n_records, tables.class_totals
+    clean = with_fields(
+        tables,
+        **first,
+        also=also,
+        n_records=None if N is None else pick(N, 0),
+        class_totals=None if totals is None else pick(totals, jnp.nan),
+    )
+    prior_good, log_n = prior.is_valid(tables.real), prior.n_records
+    return clean, with_fields(
+        prior,
+        class_=jnp.where(prior_good, prior.class_, 1),
+        feature=jnp.where(prior_good & tables.real, prior.feature, 1),
+        n_records=None if log_n is None else jnp.where(prior_good, log_n, 0),
+    )

@@ -1,54 +1,25 @@
-"""Posterior marginals and moments, as derivatives of log P(m)."""
+"""Means and standard deviations of the parameters.
 
-from collections.abc import Callable
-from functools import partial
+Given the counts, p_ikj is Beta with mean (l + a) / D, D = n_i + A. Write mu = E p and
+e = l + a - mu D, so that E[e / D] = 0. Then
+
+    Var p = mu (1 - mu) E[1 / (D + 1)] + (1 - 2 mu) E[e / (D (D + 1))] + E[e^2 / (D (D + 1))],
+
+a sum without the difference E p^2 - mu^2, which leaves float32 nothing at N = 1e6. All of it comes
+from two weights on the class's counts, r(n) = P(n_i = n | m) / (D (D + 1)) and (n - n_0) r(n).
+Where mu is nearly 1 it is known by what the other cells leave, 1 - mu, which is their means' sum.
+So are l and its variance, in which e^2 is a difference of the variances of l and n: where float32
+would lose it, the largest cell's moments are those of its block's other cells together.
+"""
+
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax import lax
 
-from jaxprivnb.exact import filters
-from jaxprivnb.exact.convolve import align, slide, truncated
-from jaxprivnb.exact.evidence import (
-    Blocks,
-    blocks,
-    cell_counts,
-    class_counts,
-    log_class_messages,
-    log_most,
-    log_total,
-    log_weights,
-    normalise,
-)
-from jaxprivnb.exact.flat import FlatBlocks, flat_blocks
-from jaxprivnb.exact.outside import log_share, outside, reversed_last
-from jaxprivnb.exact.weights import log_rising, log_rising_window
-from jaxprivnb.exact.window import Layout, Placement
-from jaxprivnb.tables import NoisyTables, Prior
-
-
-class Pass(NamedTuple):
-    """One pass up the tree and its derivative at the root."""
-
-    log_w: jax.Array
-    """log w_ikj(l), `[I, K, J, cell window]`."""
-    blocks: Blocks
-    """log c_ik(n) and its underflow floor."""
-    log_h: jax.Array
-    """log h_i(n), `[I, class window]`."""
-    log_total: jax.Array
-    """log [h_1 * ... * h_I](N), scalar."""
-    log_evidence: jax.Array
-    """log P(m), scalar."""
-    class_count_pmf: jax.Array
-    """P(n_i = n | m), `[I, class window]`."""
-    log_h_most: jax.Array | None = None
-    """Log of a bound on h_i(n) with every c_ik(n) raised by its floor, if it is at hand without
-    another look at all of log c; else None."""
-    log_beyond: jax.Array | None = None
-    """Log of a bound on sum of h_i(n) over the n outside the class's window, `[I]`, if all h_i(n)
-    were computed; else None."""
+from jaxprivnb.exact.classes import Shared, class_counts, weighted
+from jaxprivnb.exact.dataset import Dataset
 
 
 class Moments(NamedTuple):
@@ -64,210 +35,134 @@ class Moments(NamedTuple):
     """`[I, K, J]`."""
 
 
-def upward(tables: NoisyTables, prior: Prior, place: Placement, layout: Layout) -> Pass:
-    """All messages, the evidence, and P(n_i = n | m) = d log P / d log h_i(n)."""
-    log_w = log_weights(tables, prior, place, layout)
-    if layout.filters:
-        found = filters.chains(filters.kernels(tables, layout.filters), layout.filters)
-        log_c = filters.blocks(found, place, layout)
-    else:
-        log_c = blocks(log_w, place, layout)
-    return _to_the_root(log_w, log_c, tables, prior, place, layout)
+class Sums(NamedTuple):
+    """sum_n z_q(n) E[x^p | n_i = n, m] with x = n_ikj - origin, p = 0, 1, 2: `[Q, I, K, J]`."""
+
+    zeroth: jax.Array
+    first: jax.Array
+    second: jax.Array
+    origin: jax.Array
+    """Whole numbers near the mean counts, `[I, K, J]`."""
+    largest: jax.Array | None = None
+    """The cell of each block with the largest origin + a, int `[I, K]`."""
+    cross: jax.Array | None = None
+    """sum_n z_0(n) E[x_j x_j' | n_i = n, m] over all two different cells of a block but the largest
+    one, `[I, K]`; both None where the digits of e^2 suffice without them."""
 
 
-Expect = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-"""(q, r) -> (sum_n q(n) E[l + a | n], sum_n r(n) E[(l + a)(l + a + 1) | n]), from `[I, K, class
-window]` to `[I, K, J]`, or to `[I, K, 1]` for the first cell of two."""
+def feature_weights(data: Dataset, pmf: jax.Array, start: jax.Array) -> jax.Array:
+    """r(n) and (n - n_0) r(n), `[2, I, K, W]`, from P(n_i = n | m) `[I, W]`; 0 at n = 0.
 
-
-def upward_and_moments(
-    tables: NoisyTables, prior: Prior, place: Placement, layout: Layout, *, flat: bool = False
-) -> tuple[Pass, Moments]:
-    """`upward`, and from its messages, without computing them again, `moments`.
-
-    Args:
-        tables: one dataset.
-        prior: its prior.
-        place: where the windows are.
-        layout: how long they are.
-        flat: the weights of all cells are known to be geometric; see `fit.is_flat`.
+    A class without records has the prior's moments, which need no sums over counts; and under
+    small concentrations r(0) would drown all others.
     """
-    log_w = log_weights(tables, prior, place, layout)
-    if layout.filters:
-        kernel = filters.kernels(tables, layout.filters)
-        chains = filters.chains(kernel, layout.filters)
-        log_c = filters.blocks(chains, place, layout)
-        up = _to_the_root(log_w, log_c, tables, prior, place, layout)
-        up = up._replace(log_beyond=_log_beyond(chains, tables, prior, place, layout))
-        expect: Expect = partial(filters.expect, kernel, chains, place, layout)
-        return up, moments(up, expect, tables, prior, place, layout)
-    if flat and layout.whole and log_w.shape[-2] == 2:
-        closed = flat_blocks(tables, layout)
-        up = _to_the_root(log_w, closed.blocks, tables, prior, place, layout)
-        up = up._replace(log_h_most=up.log_h + closed.log_growth)
-        mean, square = _flat_expect(closed, up.class_count_pmf)
-        return up, _summary(up, mean, square, tables, prior, place, layout)
-    if log_w.shape[-2] == 2 and not layout.log_space:
-        up = _to_the_root(log_w, blocks(log_w, place, layout), tables, prior, place, layout)
-        pull: Callable[[jax.Array], jax.Array] = partial(_pull_to_first, up, place, layout)
-    else:
-        found, reverse = jax.vjp(lambda x: blocks(x, place, layout), log_w)
-        up = _to_the_root(log_w, found, tables, prior, place, layout)
-        pull = lambda q: reverse(Blocks(q, jnp.zeros_like(found.log_floor)))[0]  # noqa: E731
-    expect = partial(_pulled_expect, pull, tables, prior, place, layout)
-    return up, moments(up, expect, tables, prior, place, layout)
+    n = class_counts(start, pmf.shape[-1])
+    D = jnp.where(n > 0, n, 1)[:, None] + data.A[..., None]
+    r = jnp.where(n > 0, pmf, 0)[:, None] / (D * (D + 1))
+    return jnp.stack([r, r * (n - _middle(pmf, n))[:, None]])
 
 
-def _log_beyond(
-    chains: filters.Chain, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
-    """Log of a bound on sum of h_i(n) over the n outside the class's window, `[I]`."""
-    L = layout.filters
-    everywhere, all_of_it = Placement(*map(jnp.zeros_like, place)), Layout(L, L, True)
-    log_c, floor = filters.blocks(chains, everywhere, all_of_it)
-    # Far from the mode a floor says less than the noise does.
-    counts = class_counts(everywhere, all_of_it, log_c.dtype)
-    A = jnp.where(tables.real, prior.feature, 0).sum(-1)
-    most = log_most(counts, counts, tables) + log_rising_window(None, A, L)
-    log_c = jnp.minimum(jnp.logaddexp(log_c, floor[..., None]), most)
-    N = tables.n_records
-    log_h = log_class_messages(log_c, prior, tables.real, everywhere, all_of_it, N)
-    n = jnp.arange(L, dtype=jnp.int32)
-    first = place.class_[:, None]
-    inside = (n >= first) & (n < first + layout.class_)
-    return logsumexp(jnp.where(inside, -jnp.inf, log_h), axis=-1)
+def feature_moments(
+    data: Dataset, pmf: jax.Array, start: jax.Array, sums: Sums
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(Means, sds, largest relative error of a mass that should be its own), from both weights."""
+    n = class_counts(start, pmf.shape[-1])
+    n_0 = _middle(pmf, n)  # [I, 1]
+    r, ry = feature_weights(data, pmf, start)
+    y = (n - n_0)[:, None]
+    R = r.sum(-1)[..., None]  # [I, K, 1]
+    R1, R2 = ry.sum(-1)[..., None], (ry * y).sum(-1)[..., None]
+    # What rounding did to the mass of a cell, it did to its moments alike.
+    mended = jnp.where(sums.zeroth[0] > 0, R / jnp.where(sums.zeroth[0] > 0, sums.zeroth[0], 1), 1)
+    x, xx, xy = sums.first[0] * mended, sums.second[0] * mended, sums.first[1] * mended
+    a, A = data.a, data.A[..., None]
+    D_0 = n_0[..., None] + A  # [I, K, 1]
+    l_0 = sums.origin + a
+    none = jnp.where(n == 0, pmf, 0).sum(-1)[:, None, None]  # P(n_i = 0 | m)
+    mean = (D_0 + 1) * (l_0 * R + x) + l_0 * R1 + xy + none * a / A
+    # e = away + x - mu y, with away = l_0 - mu D_0, from the side on which nothing cancels.
+    only_real = lambda z: jnp.where(data.real, z, 0)  # noqa: E731
+    other = 1 - jnp.eye(a.shape[-1], dtype=a.dtype)
+    of_others = lambda z: jnp.matmul(  # noqa: E731
+        only_real(z), other, precision=lax.Precision.HIGHEST
+    )
+    rest, rest_a, rest_0 = map(of_others, (mean, a, sums.origin))
+    missing = n_0[..., None] - only_real(sums.origin).sum(-1, keepdims=True)
+    far = mean > 0.5
+    away = jnp.where(far, rest * D_0 - (rest_0 + rest_a) - missing, l_0 - mean * D_0)
+    away_0 = jnp.where(far, rest * A - rest_a, a - mean * A)  # of e at n = 0
+    none = none / (A * (A + 1))
+    p, q = mean, rest
+    if sums.largest is not None and sums.cross is not None:
+        seen = far & (jnp.arange(a.shape[-1]) == sums.largest[..., None])  # from the others' side
+        turn = lambda own, others: jnp.where(seen, others, own)  # noqa: E731
+        p, q = turn(mean, rest), turn(rest, mean)
+        away = turn(away, rest_0 + rest_a - rest * D_0)
+        xx = turn(xx, of_others(xx) + sums.cross[..., None])
+        x, xy = turn(x, of_others(x)), turn(xy, of_others(xy))
+        away_0 = turn(away_0, -away_0)
+    e = away * R + x - p * R1 + none * away_0
+    ee = away * away * R + 2 * away * (x - p * R1) + xx - 2 * p * xy + p * p * R2
+    ee = ee + none * jnp.square(away_0)
+    inverse = (pmf[:, None] / (n[:, None] + A + 1)).sum(-1)[..., None]
+    variance = p * q * inverse + (q - p) * e + ee
+    alone = data.real.sum(-1, keepdims=True) == 1  # certain, which a sum is not
+    mean = jnp.where(data.real, jnp.where(alone, 1, mean), 0)
+    sd = jnp.sqrt(jnp.where(data.real & ~alone, jnp.maximum(variance, 0), 0))
+    wrong = jnp.where(data.real, jnp.abs(mended - 1), 0).max()
+    return mean, sd, jnp.maximum(wrong, jnp.abs(mean.sum(-1) - 1).max())
 
 
-def _flat_expect(closed: FlatBlocks, pmf: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """E p and E p^2 of the first cell, `[I, K, 1]`, from P(n_i = n | m) `[I, window]`."""
-    over_n = lambda x: jnp.einsum("in,ikn->ik", pmf, x)[..., None]  # noqa: E731
-    return over_n(closed.mean), over_n(closed.square)
-
-
-def _pulled_expect(
-    pull: Callable[[jax.Array], jax.Array],
-    tables: NoisyTables,
-    prior: Prior,
-    place: Placement,
-    layout: Layout,
-    q: jax.Array,
-    r: jax.Array,
+def class_moments(
+    data: Dataset, pmf: jax.Array, start: jax.Array, together: Shared | None
 ) -> tuple[jax.Array, jax.Array]:
-    """`Expect` by reverse passes through the blocks, to `[I, K, J or 1, cell window]`."""
-    weighted = pull(q), pull(r)
-    needed = weighted[0].shape[-2]
-    a = jnp.where(tables.real, prior.feature, 0)[..., :needed, None]
-    l = cell_counts(place, layout, tables.counts.dtype)
-    l_a = (l if layout.whole else l[..., :needed, :]) + a
-    return (weighted[0] * l_a).sum(-1), (weighted[1] * l_a * (l_a + 1)).sum(-1)
-
-
-def _pull_to_first(up: Pass, place: Placement, layout: Layout, q: jax.Array) -> jax.Array:
-    """The reverse pass to the first of two cells: sum_n q(n) w_1(l) w_2(n - l) / c(n).
-
-    Of two cells the second mirrors the first, so that one convolution does for both.
-    """
-    x, scale, _ = normalise(up.log_w, layout)
-    log_c = up.blocks.log_value - scale.sum(-1, keepdims=True)
-    reached = jnp.isfinite(log_c)
-    share = jnp.where(reached, q * jnp.exp(-jnp.where(reached, log_c, 0)), 0)
-    first, second = x[..., 0, :], x[..., 1, :]
-    if layout.whole:
-        found = truncated(reversed_last(share), second)
-    else:
-        S = first.shape[-1]
-        shift = place.class_[:, None] - place.cell.sum(-1, dtype=jnp.int32)
-        found = slide(reversed_last(share), align(second, shift - (S - 1), layout.class_ + S - 1))
-    return (first * reversed_last(found))[..., None, :]
-
-
-def _to_the_root(
-    log_w: jax.Array,
-    found: Blocks,
-    tables: NoisyTables,
-    prior: Prior,
-    place: Placement,
-    layout: Layout,
-) -> Pass:
-    N = tables.n_records
-    log_h = log_class_messages(found.log_value, prior, tables.real, place, layout, N)
-    total, pmf = jax.value_and_grad(log_total)(log_h, place, layout, N)
-    evidence = total - log_rising(N, prior.class_.sum())
-    return Pass(log_w, found, log_h, total, evidence, pmf)
-
-
-def moments(
-    up: Pass,
-    expect: Expect,
-    tables: NoisyTables,
-    prior: Prior,
-    place: Placement,
-    layout: Layout,
-) -> Moments:
-    """Means and sds, from the blocks' conditional expectations.
+    """Means and sds of P(Y=i), `[I]` each.
 
     Args:
-        up: the messages.
-        expect: of the blocks' counts; see `Expect`.
-        tables: one dataset.
-        prior: its prior.
-        place: where the windows are.
-        layout: how long they are.
+        data: one dataset.
+        pmf: P(n_i = n | m), `[I, W]`.
+        start: first counts of the windows, `[I]`.
+        together: the class counts with N, where that is not known; else None.
     """
-    a = jnp.where(tables.real, prior.feature, 0)
-    counts = class_counts(place, layout, tables.counts.dtype)
-    n_A = counts[:, None] + a.sum(-1)[..., None]  # [I, K, window]
-    pmf = up.class_count_pmf[:, None]
-    mean, square = expect(pmf / n_A, pmf / (n_A * (n_A + 1)))
-    return _summary(up, mean, square, tables, prior, place, layout)
+    if together is not None:
+        return _class_moments_over_n(data, pmf, start, together)
+    total = data.n_records + data.a_class.sum()
+    n = class_counts(start, pmf.shape[-1])
+    p = (n + data.a_class[:, None]) / total
+    rest_a = jnp.where(jnp.eye(n.shape[0], dtype=bool), 0, data.a_class).sum(-1)
+    rest = jnp.maximum(data.n_records - n + rest_a[:, None], 0) / total
+    mean = (pmf * p).sum(-1)
+    away = (n - _middle(pmf, n)) / total  # without the mean's own rounding
+    away = away - (pmf * away).sum(-1, keepdims=True)
+    spread = jnp.square(away) + p * rest / (total + 1)
+    sd = jnp.sqrt((pmf * spread).sum(-1)) * float(pmf.shape[0] > 1)
+    return mean, sd
 
 
-def _summary(
-    up: Pass,
-    mean: jax.Array,
-    square: jax.Array,
-    tables: NoisyTables,
-    prior: Prior,
-    place: Placement,
-    layout: Layout,
-) -> Moments:
-    """Means and sds from E p and E p^2, `[I, K, J]`, or `[I, K, 1]` for the first cell of two."""
-    dtype, real = tables.counts.dtype, tables.real
-    J, needed = real.shape[-1], mean.shape[-1]
-    mean = jnp.where(real[..., :needed], mean, 0)
-    square = jnp.where(real[..., :needed], square, 0)
-    variance = jnp.maximum(square - jnp.square(mean), 0)
-    if needed < J:
-        mean = jnp.where(real, jnp.concatenate([mean, 1 - mean], axis=-1), 0)
-    alone = real.sum(-1, keepdims=True) == 1  # certain, which a difference of squares is not
-    feature_sd = jnp.sqrt(jnp.where(real & ~alone, variance, 0))
-
-    total = tables.n_records + prior.class_.sum()
-    p = (class_counts(place, layout, dtype) + prior.class_[:, None]) / total
-    class_mean = (up.class_count_pmf * p).sum(-1)
-    spread = jnp.square(p - class_mean[:, None]) + jnp.maximum(p * (1 - p), 0) / (total + 1)
-    class_sd = jnp.sqrt((up.class_count_pmf * spread).sum(-1)) * float(p.shape[0] > 1)
-    return Moments(class_mean, class_sd, mean, feature_sd)
+def _class_moments_over_n(
+    data: Dataset, pmf: jax.Array, start: jax.Array, together: Shared
+) -> tuple[jax.Array, jax.Array]:
+    """The same where N is summed over: a class is to N what a cell is to its class."""
+    s, n = data.a_class.sum(), class_counts(start, pmf.shape[-1])
+    N = start.sum() + jnp.arange(together.factor.shape[-1], dtype=start.dtype)
+    n_0 = _middle(pmf, n)[:, 0]  # [I]
+    N_0 = n_0.sum()
+    D_0, y = N_0 + s, N - N_0
+    r = 1 / ((N + s) * (N + s + 1))
+    by_n = weighted(together, jnp.stack([r, y * r, y * y * r, 1 / (N + s + 1)]))  # [4, I, W]
+    R, R1, R2, inverse = by_n.sum(-1)  # [I]
+    x = n - n_0[:, None]
+    X, XX, XY = (by_n[0] * x).sum(-1), (by_n[0] * x * x).sum(-1), (by_n[1] * x).sum(-1)
+    l_0 = n_0 + data.a_class
+    mean = (D_0 + 1) * (l_0 * R + X) + l_0 * R1 + XY
+    away = l_0 - mean * D_0
+    e = away * R + X - mean * R1
+    ee = away * away * R + 2 * away * (X - mean * R1) + XX - 2 * mean * XY + mean * mean * R2
+    variance = mean * (1 - mean) * inverse + (1 - 2 * mean) * e + ee
+    alone = float(pmf.shape[0] > 1)
+    return mean, jnp.sqrt(jnp.maximum(variance, 0)) * alone
 
 
-def downward(up: Pass, place: Placement, layout: Layout, cotangents: jax.Array) -> jax.Array:
-    """sum_n q(n) P(n_ikj = l | n_i = n, m) for cotangents q `[Q, I, K, class window]`.
-
-    With q = P(n_i = n | m) this is P(n_ikj = l | m).
-
-    Returns:
-        `[Q, I, K, J, cell window]`.
-    """
-    _, pull = jax.vjp(lambda log_w: blocks(log_w, place, layout).log_value, up.log_w)
-    full = jnp.broadcast_to(cotangents, (len(cotangents), *up.blocks.log_value.shape))
-    return jax.vmap(lambda q: pull(q)[0])(full)
-
-
-def count_pmf(up: Pass, tables: NoisyTables, place: Placement, layout: Layout) -> jax.Array:
-    """P(n_ikj = l | m) = d log P / d log w_ikj(l), `[I, K, J, cell window]`."""
-    if layout.filters:
-        out = outside(up.log_w, tables, place, layout, up.log_w.shape[-2])
-        log_ratio, reached = log_share(out, up.blocks.log_value, up.class_count_pmf)
-        share = jnp.where(reached, up.class_count_pmf[:, None, None] * jnp.exp(log_ratio), 0)
-        return out.cell * reversed_last(slide(reversed_last(share), out.others))
-    return downward(up, place, layout, up.class_count_pmf[None, :, None])[0]
+def _middle(pmf: jax.Array, n: jax.Array) -> jax.Array:
+    """A whole number near the mean class count, `[I, 1]`."""
+    return jnp.round((pmf * n).sum(-1, keepdims=True))

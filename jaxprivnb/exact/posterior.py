@@ -1,27 +1,36 @@
 """The posterior that `fit_exact` returns.
 
-It keeps the release and the class counts' distribution; what costs more (mixtures, draws, the
-predictive) is computed from them when asked for.
+It keeps the release and the class counts' distribution; what costs more (marginals, draws, the
+predictive) is computed from them when asked for, on the counts that were found to carry mass.
 """
 
-from collections.abc import Callable
+import dataclasses
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb._pytree import pytree_dataclass, static
+from jaxprivnb._pytree import aside, pytree_dataclass, set_fields, static
 from jaxprivnb.exact import draws, mixtures, predict
-from jaxprivnb.exact.chunks import map_in_chunks
-from jaxprivnb.exact.moments import Moments, Pass, count_pmf, upward
-from jaxprivnb.exact.window import Layout, Placement
-from jaxprivnb.posterior import Posterior, _replicate_keys, over_batch
+from jaxprivnb.exact.aim import Aims, look
+from jaxprivnb.exact.classes import weighted
+from jaxprivnb.exact.dataset import dataset
+from jaxprivnb.exact.mixtures import Extent
+from jaxprivnb.exact.moments import Moments
+from jaxprivnb.exact.tree import Pass, upward
+from jaxprivnb.exact.windows import bucket, cut
+from jaxprivnb.marginals import Marginal
+from jaxprivnb.parallel import in_threads, map_in_chunks
+from jaxprivnb.posterior import Posterior, _checked, _replicate_keys
 from jaxprivnb.tables import NoisyTables, Prior
 
-_CHUNK = 16_384
+_CHUNK = 4_096
 """Numbers an array should hold while mixtures are raised, about."""
+_LEFT_OUT = 1e-12
+"""Of the mass of a count, on each side, where windows are cut before anything is asked of them."""
 
 
 @pytree_dataclass
@@ -32,32 +41,88 @@ class ExactPosterior(Posterior):
     """The release it was fitted to."""
     prior: Prior
     """The concentrations it was fitted with."""
-    place: Placement
-    """Where the windows of counts begin."""
+    start: Any
+    """First counts of the classes' windows, `[..., I]`."""
+    likely: Aims
+    """The middle of the class counts, and how far they reach."""
     log_evidence: Any
     """log P(m), `[...]`."""
     lost_mass: Any
-    """Bound on the posterior mass left out by windows and underflow, `[...]`; 0 if none was."""
-    lost_mass_cells: Any
-    """The part of it due to the windows of single cells and to underflow, `[...]`."""
+    """Bound on the posterior mass left out by windows or wrong by rounding, `[...]`."""
     class_count_pmf: Any
     """P(n_i = n | m), `[..., I, W]`, for n = class_count_offset + (0, ..., W - 1)."""
     moments: Moments
     """Means and standard deviations."""
-    layout: Layout = static()
-    """Lengths of the windows."""
+    path: Any = static()
+    """How it was computed."""
+    n_records_pmf: Any = dataclasses.field(default=None, kw_only=True)
+    """P(N | m) for N = n_records_offset + (0, 1, ...), `[..., S]`; None if N is known."""
+    found: Any = aside(default=None)
+    """What was computed when asked for, to be asked again."""
 
     headline = ("log_evidence", "lost_mass")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is kept to be asked again is many times the posterior: it is not pickled."""
+        return self.__dict__ | {"found": None}
 
     @property
     def class_count_offset(self) -> jax.Array:
         """The first n of `class_count_pmf`, int32 `[..., I]`."""
-        return self.place.class_
+        return self.start.astype(jnp.int32)
+
+    @property
+    def n_records_offset(self) -> jax.Array:
+        """The first N of `n_records_pmf`, int32 `[...]`."""
+        return self.start.sum(-1).astype(jnp.int32)
+
+    @property
+    def n_records_mean(self) -> jax.Array:
+        """E[N | m], `[...]`; N itself where it is known."""
+        if self.n_records_pmf is None:
+            return self.tables.n_records
+        n = jnp.arange(self.n_records_pmf.shape[-1], dtype=self.start.dtype)
+        return self.start.sum(-1) + (self.n_records_pmf * n).sum(-1)
+
+    def n_records_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed interval of N: (lower, upper), int32 `[...]`; N twice where it is known."""
+        level = _checked(level)
+        if self.n_records_pmf is None:
+            N = self.tables.n_records.astype(jnp.int32)
+            return N, N
+        return _count_interval(self.n_records_pmf, self.n_records_offset, level)
+
+    def class_count_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """Equal-tailed intervals of the true class counts n_i: (lower, upper), int32 `[..., I]`.
+
+        The smallest set of neighbouring whole numbers with at most (1 - level) / 2 on either side.
+        """
+        return _count_interval(self.class_count_pmf, self.class_count_offset, _checked(level))
+
+    def count_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
+        """The same for the true counts n_ikj: (lower, upper), int32 `[..., I, K, J]`.
+
+        Masked cells have (0, 0).
+        """
+        return _count_interval(self.count_pmf(), self.count_offset, _checked(level))
+
+    @property
+    def class_count_mean(self) -> jax.Array:
+        """E[n_i | m], `[..., I]`."""
+        n = jnp.arange(self.class_count_pmf.shape[-1], dtype=self.start.dtype)
+        return self.start + (self.class_count_pmf * n).sum(-1)
+
+    @property
+    def count_mean(self) -> jax.Array:
+        """E[n_ikj | m], `[..., I, K, J]`; masked cells are 0."""
+        law = self.count_pmf()
+        n = jnp.arange(law.shape[-1], dtype=law.dtype)
+        return self.count_offset + (law * n).sum(-1) / law.sum(-1)
 
     @property
     def count_offset(self) -> jax.Array:
         """The first count of `count_pmf`, int32 `[..., I, K, J]`."""
-        return self.place.cell
+        return self._once("count_laws", lambda: _count_laws(self))[1]
 
     @property
     def class_mean(self) -> jax.Array:
@@ -81,54 +146,26 @@ class ExactPosterior(Posterior):
 
     def count_pmf(self) -> jax.Array:
         """P(n_ikj = l | m), `[..., I, K, J, W]`, for l = count_offset + (0, ..., W - 1)."""
-        return _count_pmf(self)
+        return self._once("count_laws", lambda: _count_laws(self))[0]
 
-    def class_quantile(self, q: Any) -> jax.Array:
-        """The q-quantile of each P(Y=i), from its mixture of Betas, `[..., I]`."""
-        return _class_quantile(self, jnp.asarray(q, self.class_mean.dtype))
+    def class_marginal(self) -> Marginal:
+        """Each P(Y=i), a mixture of Betas over the class's count, `[..., I]`."""
+        return self._once("class_marginal", lambda: _class_marginal(self, *self._class_extent()))
 
-    def feature_quantile(self, q: Any) -> jax.Array:
-        """The q-quantile of each P(X_k=j | Y=i), from its mixture of Betas, `[..., I, K, J]`."""
-        q = jnp.asarray(q, self.class_mean.dtype)
-        return self._feature_quantiles(jnp.stack([q, 1 - q]))[0]
+    def feature_marginal(self) -> Marginal:
+        """Each P(X_k=j | Y=i), a mixture of Betas over the cell's count, `[..., I, K, J]`.
 
-    def feature_interval(self, level: float = 0.95) -> tuple[jax.Array, jax.Array]:
-        """Equal-tailed interval of each P(X_k=j | Y=i): (lower, upper), both `[..., I, K, J]`."""
-        tail = (1 - validate.real_number("level", level, above=0, below=1)) / 2
-        both = jnp.asarray([tail, 1 - tail], self.class_mean.dtype)
-        lower, upper = self._feature_quantiles(both)
-        return lower, upper
-
-    def _feature_quantiles(self, q: jax.Array) -> jax.Array:
-        """Quantiles at two levels q and 1 - q `[2]`, the levels first: `[2, ..., I, K, J]`."""
-        found = _feature_quantiles(self, q)
-        return jnp.moveaxis(found, len(self.batch_shape), 0)
-
-    def class_cdf(self, p: jax.Array) -> jax.Array:
-        """P(P(Y=i) <= p[i] | m), `[..., I]`."""
-        return self._on_grid(_class_cdf_pdf, p, 1)[0]
-
-    def feature_cdf(self, p: jax.Array) -> jax.Array:
-        """P(P(X_k=j | Y=i) <= p[i,k,j] | m), `[..., I, K, J]`."""
-        return self._on_grid(_feature_cdf_pdf, p, 3)[0]
-
-    def class_density(self, x: jax.Array) -> jax.Array:
-        """Posterior density of each P(Y=i) at the points x `[G]`: `[..., I, G]`."""
-        return _class_density(self, self._points(x))
-
-    def feature_density(self, x: jax.Array) -> jax.Array:
-        """Posterior density of each P(X_k=j | Y=i) at the points x `[G]`: `[..., I, K, J, G]`.
-
-        Masked cells, and the only category of a feature, have no density and give 0.
+        Of one dataset with more records than a whole window holds, on the counts with all but 1e-12
+        of the mass on each side (1e-7 in float32): tails below that are not to be relied on.
         """
-        return _feature_density(self, self._points(x))
+        return self._once("feature_marginal", lambda: _feature_marginal(self))
 
     def sample_tables(self, key: jax.Array, n: int) -> jax.Array:
-        """N i.i.d. draws of the integer tables given m, int32 `[..., n, I, K, J]`."""
+        """n i.i.d. draws of the integer tables given m, int32 `[..., n, I, K, J]`."""
         return self._draw(key, n).counts
 
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        """N i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`).
+        """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`).
 
         The tables behind them are those of `sample_tables` with the same key.
         """
@@ -138,121 +175,241 @@ class ExactPosterior(Posterior):
     def _draw(self, key: jax.Array, n: int) -> "draws.Draws":
         n = validate.whole_number("n", n, at_least=0)
         key = validate.random_key("key", key)
-        return _draw(self, _replicate_keys(key, self.batch_shape), n)
+        keys = _replicate_keys(key, self.batch_shape)
+        return _draw(self, self._pass(), keys, *self._extent(), n)
 
     def _predict_proba(self, x: jax.Array) -> jax.Array:
-        return _predict(self, x)
+        table = self._once("predictive", lambda: _predictive(self, self._pass(), *self._extent()))
+        rows = x.reshape(-1, x.shape[-1])
+        # Few numbers of rows, so that few programs are compiled.
+        more = max(8, 2 ** (max(len(rows), 1) - 1).bit_length()) - len(rows)
+        rows = jnp.pad(rows, ((0, more), (0, 0)))
+        found = _predict(self, table, rows)[..., : rows.shape[0] - more, :]
+        return found.reshape(*found.shape[:-2], *x.shape[:-1], found.shape[-1])
 
-    def _points(self, x: Any) -> jax.Array:
-        return validate.as_float_array("x", x, self.class_mean.dtype)
+    def _extent(self) -> tuple[Extent | None, tuple[int, int]]:
+        """Windows for the questions, (R, T) long: as short as the mass allows for one dataset whose
+        numbers are known; None for others, which take all that was computed.
+        """
+        up = self._pass()
+        if up is None or self.path.questions.whole:
+            return None, (0, 0)
+        return self._once("extent", lambda: _shortened(self, up))
 
-    def _on_grid(self, f: Any, p: Any, ndim: int) -> Any:
-        p = validate.as_float_array("p", p, self.class_mean.dtype)
-        shape = (*self.batch_shape, *self.feature_mean.shape[-3:][:ndim])
-        return f(self, jnp.broadcast_to(p, shape))
+    def _class_extent(self) -> tuple[Any, tuple[int, int]]:
+        """The same for the class counts and N, where that is not known: (first ones, lengths)."""
+        if self.n_records_pmf is None or self._pass() is None:
+            return None, (0, 0)
+        start = np.asarray(self.start)
+        low, R = _ends(np.asarray(self.class_count_pmf))
+        low_total, T = _ends(np.asarray(self.n_records_pmf))
+        first = jnp.asarray(start + low), jnp.asarray(start.sum() + low_total, self.start.dtype)
+        return first, (bucket(R), bucket(T))
 
-    def _upward(self) -> Pass:
-        return upward(self.tables, self.prior, self.place, self.layout)
+    def _once(self, name: str, make: Any) -> Any:
+        """What `make` gives, kept if it is no tracer."""
+        if self.found is None:
+            set_fields(self, found={})
+        if name not in self.found:
+            value = make()
+            if not all(validate.is_concrete(x) for x in jax.tree.leaves(value)):
+                return value
+            self.found[name] = value
+        return self.found[name]
+
+    def _pass(self) -> Pass | None:
+        """All messages of one dataset whose numbers are known, which every question begins with;
+        None for others.
+        """
+        if self.batch_shape or not validate.is_concrete(self.start):
+            return None
+        return self._once("pass", lambda: _passed(self))
 
 
-def _over_batch_with(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Jit a function of (one posterior, arrays that share its leading axes), over those axes."""
+def _passed(self: ExactPosterior) -> Pass:
+    """All messages of one dataset, by the programs of its fit."""
+    path = self.path.questions
+    aims = look(self.tables, self.prior, path.scout, self.likely)
+    return upward(self.tables, self.prior, path, aims)
 
-    @partial(jax.jit, static_argnums=(2,))
-    def vectorised(self: ExactPosterior, x: Any, *static_args: Any) -> Any:
-        call = lambda posterior, y: f(posterior, y, *static_args)  # noqa: E731
+
+def _over_batch(f: Any) -> Any:
+    """Vectorise f(posterior, *arrays with its leading axes) over these."""
+
+    def vectorised(self: ExactPosterior, *args: Any) -> Any:
+        call = f
         for _ in self.batch_shape:
             call = jax.vmap(call)
-        return call(self, x)
+        return call(self, *args)
 
     return vectorised
 
 
-def _in_chunks(f: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Apply a function of (one posterior, shared arrays) to a batch, a few replicates at a time.
-
-    Raising a mixture passes over it once for every class count: a chunk that stays in the cache
-    is several times faster than the whole batch side by side.
-    """
-
-    def chunked(self: ExactPosterior, x: jax.Array) -> jax.Array:
-        batch = self.batch_shape
-        if not batch:
-            return f(self, x)
-        flat = jax.tree.map(lambda y: y.reshape(-1, *y.shape[len(batch) :]), self)
-        I, K = self.feature_mean.shape[-3:-1]
-        found = map_in_chunks(lambda one: f(one, x), flat, _CHUNK // (I * K * self.layout.cell))
-        return found.reshape(*batch, *found.shape[1:])
-
-    return chunked
+def _whole_extent(self: ExactPosterior, up: Any) -> tuple[Extent, tuple[int, int]]:
+    """All that was computed."""
+    path = self.path.questions
+    first = path.place(up.messages, _on_blocks(up))
+    R = path.window if path.whole else path.length
+    return Extent(up.messages.start, first), (R, path.window)
 
 
 @jax.jit
-@over_batch
-def _count_pmf(self: ExactPosterior) -> jax.Array:
-    return count_pmf(self._upward(), self.tables, self.place, self.layout)
+@_over_batch
+def _count_laws(self: ExactPosterior) -> tuple[jax.Array, jax.Array]:
+    path = self.path.questions
+    law, first = _laws(path, _passed(self))
+    certain = jnp.where(jnp.arange(law.shape[-1]) == 0, 1.0, 0.0).astype(law.dtype)
+    table = jnp.moveaxis(path.cells.table(jnp.moveaxis(law, -1, 0)), 0, -1)
+    table = jnp.where(self.mask[..., None], table, certain)
+    if path.whole:
+        table = table[..., : path.window]
+    return table, path.cells.table(first).astype(jnp.int32)
+
+
+@partial(jax.jit, static_argnames="lengths")
+def _class_marginal(self: ExactPosterior, first: Any, lengths: tuple[int, int]) -> Marginal:
+    @_over_batch
+    def made(one: ExactPosterior) -> Marginal:
+        data = dataset(one.tables, one.prior)
+        if data.log_n is None:
+            return mixtures.class_marginals(data, one.class_count_pmf, one.start)
+        together = _passed(one).together()
+        assert together is not None
+        own, sizes = first, lengths
+        if own is None:
+            own = one.start, one.start.sum()
+            sizes = one.class_count_pmf.shape[-1], one.n_records_pmf.shape[-1]
+        return mixtures.class_marginals_over_n(data, together, one.start, own, sizes)
+
+    return made(self)
 
 
 @jax.jit
-@over_batch
-def _class_quantile(self: ExactPosterior, q: jax.Array) -> jax.Array:
-    mixture = _class_mixture(self)
-    return mixtures.quantiles(mixture, q[None], self.class_mean, self.class_sd)[0]
+def _count_interval(pmf: jax.Array, offset: jax.Array, level: float) -> tuple[jax.Array, jax.Array]:
+    """The least l with P(count > l) and with P(count < l) at most (1 - level) / 2, `[...]` each."""
+    mass = pmf / pmf.sum(-1, keepdims=True)
+    tail = jnp.asarray((1 - level) / 2, pmf.dtype)
+    # From its own end, so that a tail far below rounding keeps its digits.
+    low = (jnp.cumsum(mass, -1) <= tail).sum(-1)
+    high = pmf.shape[-1] - 1 - (jnp.cumsum(mass[..., ::-1], -1) <= tail).sum(-1)
+    low, high = (offset + x.astype(jnp.int32) for x in (low, jnp.maximum(high, low)))
+    return low, high
+
+
+def _feature_marginal(self: ExactPosterior) -> Marginal:
+    extent, lengths = self._extent()
+    up, batch = self._pass(), self.batch_shape
+    if not batch:
+        return _raised(self, up, extent, lengths)
+    flat = jax.tree.map(lambda y: y.reshape(-1, *y.shape[len(batch) :]), self)
+    found = in_threads(_raised_batch, flat)
+    return jax.tree.map(lambda y: y.reshape(*batch, *y.shape[1:]), found)
 
 
 @jax.jit
-@_in_chunks
-def _feature_quantiles(self: ExactPosterior, q: jax.Array) -> jax.Array:
-    mixture, mean, sd = _feature_mixture(self), self.feature_mean, self.feature_sd
-    if mean.shape[-1] != 2:
-        return mixtures.quantiles(mixture, q, mean, sd)
-    # Two categories: p_1 = 1 - p_0, and the levels are q and 1 - q, so only p_0 is searched.
-    first = jax.tree.map(lambda x: x[:, :, 0], mixture)
-    found = mixtures.quantiles(first, q, mean[..., 0], sd[..., 0])
-    return jnp.where(self.mask, jnp.stack([found, 1 - found[::-1]], axis=-1), 0)
+def _raised_batch(self: ExactPosterior) -> Marginal:
+    """For datasets `[R]`."""
+    # Raising a mixture passes over it once for every class count: a chunk that stays in the cache
+    # is several times faster than the whole batch side by side.
+    I, K = self.feature_mean.shape[-3:-1]
+    at_once = max(1, _CHUNK // (I * K * self.path.questions.window))
+    return map_in_chunks(lambda one: _raised(one, None, None, (0, 0)), self, at_once)
 
 
-@_over_batch_with
-def _class_cdf_pdf(self: ExactPosterior, p: jax.Array) -> Any:
-    return mixtures.cdf_pdf(_class_mixture(self), p)
+@partial(jax.jit, static_argnames="lengths")
+def _raised(
+    self: ExactPosterior, up: Pass | None, extent: Extent | None, lengths: tuple[int, int]
+) -> Marginal:
+    """For one dataset."""
+    path = self.path.questions
+    if path.whole and path.tilts == 1 and mixtures.is_pairs(path.cells):
+        data = dataset(self.tables, self.prior)
+        return mixtures.pair_marginals(data, self.class_count_pmf, flat=path.flat)
+    up = _passed(self) if up is None else up
+    if extent is None:
+        extent, lengths = _whole_extent(self, up)
+    joint = path.joint(up.messages, up.root.pmf, extent.first_l, extent.first_n, lengths)
+    return mixtures.feature_marginals(up.data, path.cells, joint, extent, whole=path.whole)
 
 
-@_over_batch_with
-def _feature_cdf_pdf(self: ExactPosterior, p: jax.Array) -> Any:
-    return mixtures.cdf_pdf(_feature_mixture(self), p)
+def _on_blocks(up: Pass) -> jax.Array:
+    """P(n_i = n | m) for every block of the class, `[I, K, W]`."""
+    return jnp.broadcast_to(up.root.pmf[:, None], up.messages.log_c.shape)
 
 
-@jax.jit
-@over_batch
-def _class_density(self: ExactPosterior, x: jax.Array) -> jax.Array:
-    return mixtures.density_on_grid(_class_mixture(self), x)
+@partial(jax.jit, static_argnames="path")
+def _laws(path: Any, up: Pass) -> tuple[jax.Array, jax.Array]:
+    """P(n_ikj = l | m) of all real cells, `[I, C, L]`, and the first l, `[I, C]`."""
+    value, first = path.laws(up.messages, _on_blocks(up)[None])
+    return value[0], first
 
 
-@jax.jit
-@over_batch
-def _feature_density(self: ExactPosterior, x: jax.Array) -> jax.Array:
-    return mixtures.density_on_grid(_feature_mixture(self), x)
-
-
-@_over_batch_with
-def _draw(self: ExactPosterior, key: jax.Array, n: int) -> draws.Draws:
-    return draws.draw(key, n, self._upward(), self.tables, self.prior, self.place, self.layout)
-
-
-@jax.jit
-@over_batch
-def _predict(self: ExactPosterior, x: jax.Array) -> jax.Array:
-    up = self._upward()
-    return predict.predict_proba(x, up, self.tables, self.prior, self.place, self.layout)
-
-
-def _class_mixture(self: ExactPosterior) -> mixtures.Mixture:
-    return mixtures.class_mixture(
-        self.class_count_pmf, self.tables, self.prior, self.place, self.layout
+def _shortened(self: ExactPosterior, up: Pass) -> tuple[Extent, tuple[int, int]]:
+    """Windows of supported lengths with all but `_LEFT_OUT` of each law's mass on each side."""
+    path, start = self.path.questions, np.asarray(up.messages.start)
+    law, first = map(np.asarray, _laws(path, up))
+    low_n, T = _ends(np.asarray(up.root.pmf))
+    low_l, R = _ends(law)
+    extent = Extent(
+        jnp.asarray(start + low_n, start.dtype), jnp.asarray(first + low_l, first.dtype)
     )
+    return extent, (min(bucket(R), path.length), min(bucket(T), path.window))
 
 
-def _feature_mixture(self: ExactPosterior) -> mixtures.Mixture:
-    return mixtures.feature_mixture(
-        self._upward(), self.tables, self.prior, self.place, self.layout
-    )
+def _ends(law: np.ndarray) -> tuple[np.ndarray, int]:
+    """First places with mass of laws `[..., S]`, and how many places hold that of any."""
+    eps = float(np.finfo(law.dtype).eps)
+    # Rounding leaves about its own size everywhere.
+    law = np.where(law > 0.64 * eps * law.max(-1, keepdims=True), law, 0)
+    upto = np.cumsum(law, axis=-1, dtype=np.float64)
+    upto, tail = upto / upto[..., -1:], max(eps, _LEFT_OUT)
+    low, high = (upto <= tail).sum(-1), (upto < 1 - tail).sum(-1) + 1
+    return low, int((high - low).max())
+
+
+@partial(jax.jit, static_argnames=("lengths", "n"))
+def _draw(
+    self: ExactPosterior,
+    up: Pass | None,
+    keys: jax.Array,
+    extent: Extent | None,
+    lengths: tuple[int, int],
+    n: int,
+) -> draws.Draws:
+    @_over_batch
+    def drawn(one: ExactPosterior, key: jax.Array) -> draws.Draws:
+        of, path = _passed(one) if up is None else up, one.path.questions
+        own, sizes = (extent, lengths) if extent is not None else _whole_extent(one, of)
+        splits = path.splits(of.messages, own.first_l, sizes[0])
+        return draws.draw(
+            key, n, of.data, path.cells, of.log_h, of.messages.start, splits, own.first_l
+        )
+
+    return drawn(self, keys)
+
+
+@partial(jax.jit, static_argnames="lengths")
+def _predictive(
+    self: ExactPosterior, up: Pass | None, extent: Extent | None, lengths: tuple[int, int]
+) -> predict.Predictive:
+    @_over_batch
+    def made(one: ExactPosterior) -> predict.Predictive:
+        of, path = _passed(one) if up is None else up, one.path.questions
+        pmf, start, means = of.root.pmf, of.messages.start, path.mean_counts(of.messages)
+        together = of.together()
+        if together is not None:
+            N = start.sum() + jnp.arange(together.factor.shape[-1], dtype=start.dtype)
+            pmf = weighted(together, 1 / (N + of.data.a_class.sum())[None])[0]
+        if extent is not None:
+            shift, start = extent.first_n - start, extent.first_n
+            pmf = cut(pmf, shift, lengths[1])
+            means = cut(means, shift[:, None], lengths[1])
+        return predict.predictive(of.data, path.cells, means, pmf, start)
+
+    return made(self)
+
+
+@jax.jit
+def _predict(self: ExactPosterior, table: predict.Predictive, x: jax.Array) -> jax.Array:
+    predict_one = lambda one, t: predict.predict_proba(t, self.path.questions.cells, x)  # noqa: E731
+    return _over_batch(predict_one)(self, table)

@@ -6,62 +6,70 @@ predictive is not the plug-in of the means:
     P(Y=i, x | m) = sum_n P(n_i = n | m) (n + a_i) / (N + sum a) prod_k E[p_{i,k,x_k} | n_i = n, m]
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 
-from jaxprivnb.exact import filters
-from jaxprivnb.exact.chunks import map_in_chunks
-from jaxprivnb.exact.evidence import cell_counts, class_counts
-from jaxprivnb.exact.moments import Pass
-from jaxprivnb.exact.outside import log_mean_count, outside
-from jaxprivnb.exact.window import Layout, Placement
-from jaxprivnb.tables import NoisyTables, Prior
+from jaxprivnb.exact.classes import class_counts
+from jaxprivnb.exact.dataset import Cells, Dataset
+from jaxprivnb.parallel import map_in_chunks
 
-_CHUNK = 4_000_000
+_CHUNK = 1 << 18
 """Numbers held at once while predicting, about."""
 
 
-def conditional_mean(
-    up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
-    """E[p_ikj | n_i = n, m] = (E[n_ikj | n_i = n, m] + a) / (n + A), `[I, K, J, class window]`.
+class Predictive(NamedTuple):
+    """All that a prediction needs."""
 
-    Where n cannot be reached it is the prior's, which no P(n_i = n | m) > 0 ever meets.
+    log_mean: jax.Array
+    """log E[p_ikj | n_i = n, m], `[C + 1, I, T]`; the last row, of a missing feature, is 0."""
+    log_class: jax.Array
+    """log P(n_i = n | m) (n + a_i), `[I, T]`."""
+
+
+def predictive(
+    data: Dataset, cells: Cells, mean_counts: jax.Array, pmf: jax.Array, start: jax.Array
+) -> Predictive:
+    """The table of conditional means (E[n_ikj | n_i = n, m] + a) / (n + A).
+
+    Args:
+        data: one dataset.
+        cells: its real cells.
+        mean_counts: E[n_ikj | n_i = n, m], `[I, C, T]`.
+        pmf: P(n_i = n | m), `[I, T]`; where N is not known sum_N P(n_i = n, N | m) / (N + sum a).
+        start: the first n of both, `[I]`.
     """
-    dtype, real = tables.counts.dtype, tables.real
-    a = jnp.where(real, prior.feature, 0)[..., None]
-    if layout.filters:
-        kernel = filters.kernels(tables, layout.filters)
-        found = filters.chains(kernel, layout.filters)
-        mean_count = filters.mean_counts(kernel, found, place, layout)
-    else:
-        out = outside(up.log_w, tables, place, layout, real.shape[-1])
-        counts = jnp.broadcast_to(cell_counts(place, layout, dtype), up.log_w.shape)
-        mean_count = jnp.exp(log_mean_count(out, up.blocks.log_value, counts, layout))
-    n = class_counts(place, layout, dtype)[:, None, None]
-    return (mean_count + a) / (n + a.sum(2, keepdims=True))
+    n = class_counts(start, pmf.shape[-1])
+    mean = (mean_counts + cells.rows(data.a)[..., None]) / (
+        n[:, None] + data.A[:, cells.feature, None]
+    )
+    log_mean = jnp.log(jnp.where(mean > 0, mean, 1))
+    cannot = ~cells.rows(data.real)[..., None]  # a category that a class cannot have
+    log_mean = jnp.where(cannot, -jnp.inf, log_mean).transpose(1, 0, 2)
+    missing = jnp.zeros_like(log_mean[:1])
+    reached = pmf > 0
+    log_pmf = jnp.where(reached, jnp.log(jnp.where(reached, pmf, 1)), -jnp.inf)
+    log_class = log_pmf + jnp.log(n + data.a_class[:, None])
+    return Predictive(jnp.concatenate([log_mean, missing]), log_class)
 
 
-def predict_proba(
-    x: jax.Array, up: Pass, tables: NoisyTables, prior: Prior, place: Placement, layout: Layout
-) -> jax.Array:
+def predict_proba(table: Predictive, cells: Cells, x: jax.Array) -> jax.Array:
     """P(Y=i | x, m) for records x int `[..., K]`, -1 for missing: `[..., I]`."""
-    dtype, real = tables.counts.dtype, tables.real
-    mean = conditional_mean(up, tables, prior, place, layout)
-    log_mean = jnp.log(jnp.where(real[..., None] & (mean > 0), mean, 1))
-    I, K, J, W = log_mean.shape
-    # Sums over features of chosen entries, as a product with indicators.
-    table = log_mean.transpose(1, 2, 0, 3).reshape(K * J, I * W)
-    reached = up.class_count_pmf > 0
-    log_pmf = jnp.where(reached, jnp.log(jnp.where(reached, up.class_count_pmf, 1)), -jnp.inf)
-    log_class = log_pmf + jnp.log(
-        class_counts(place, layout, dtype) + prior.class_[:, None]
-    )  # [I, W]
+    I, T = table.log_class.shape
+    K, J = cells.row.shape
+    # A row for each category, and one for what is missing; categories out of range give NaN.
+    row = jnp.asarray(np.pad(cells.row, ((0, 0), (1, 0)), constant_values=len(cells.feature)))
+    known = (x >= -1) & (x < J)
 
     def one(record: jax.Array) -> jax.Array:
-        chosen = (record[:, None] == jnp.arange(J, dtype=record.dtype)).astype(dtype)
-        total = (chosen.reshape(-1) @ table).reshape(I, W)
-        return jax.nn.softmax(logsumexp(total + log_class, axis=-1))
+        chosen = table.log_mean[row[jnp.arange(K), jnp.clip(record + 1, 0, J)]].sum(0)
+        found = logsumexp(chosen + table.log_class, axis=-1)
+        # No class can have it all: it says nothing.
+        alone = logsumexp(table.log_class, axis=-1)
+        return jax.nn.softmax(jnp.where(jnp.isneginf(found).all(), alone, found))
 
-    return map_in_chunks(one, x.reshape(-1, K), _CHUNK // (I * W)).reshape(*x.shape[:-1], I)
+    found = map_in_chunks(one, x.reshape(-1, K), max(1, _CHUNK // (K * I * T)))
+    return jnp.where(known.all(-1, keepdims=True), found.reshape(*x.shape[:-1], I), jnp.nan)

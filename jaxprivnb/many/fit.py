@@ -1,8 +1,6 @@
 """`fit_many`: one call for a leading axis of any length."""
 
 import contextlib
-import inspect
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +14,14 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
-from jaxprivnb.many.engines import ENGINES, Engine, Work
-from jaxprivnb.many.lanes import BLOCK
+from jaxprivnb._pytree import with_fields
+from jaxprivnb.many.lanes import TILE, Width
+from jaxprivnb.many.runners import Runner, Work, make_runner
+from jaxprivnb.methods import METHODS, keywords, names
+from jaxprivnb.parallel import cores, for_threads
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.tables import NoisyTables, Prior, check_type, not_a_prior
 
-LANES = BLOCK
-"""Datasets in work at a time in each worker: fewer lanes leave fewer idle at the end."""
 SEGMENTS = (1, 4, 16, 64)
 """Lengths of a compiled segment, in units: few, so that few programs are compiled."""
 
@@ -32,7 +31,7 @@ def fit_many(
     method: str = "vb",
     *,
     prior: Prior | None = None,
-    lanes: int = LANES,
+    lanes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     workers: int | None = None,
     progress: bool | None = None,
@@ -46,9 +45,10 @@ def fit_many(
 
     Args:
         tables: datasets on leading axes, as `simulate` gives them.
-        method: "vb", "exact" or "naive".
+        method: "vb", "exact", "naive", or another that is registered (`jaxprivnb.register`).
         prior: one prior for all (`[I]`, `[I, K, J]`) or one a dataset; uniform if None.
-        lanes: datasets in work at a time in each worker; a multiple of 128.
+        lanes: datasets in work at a time in each worker, a multiple of 128, and on accelerators
+            rounded up to whole tiles, of up to 4096; None means one tile.
         devices: where to work; all of JAX's default backend if None.
         workers: threads that run segments side by side; None means one a core on a CPU, else one.
         progress: show a bar; None means where a person is watching (needs rich).
@@ -60,33 +60,38 @@ def fit_many(
         raise ValueError(
             "fit_many needs datasets on a leading axis, got one dataset; use fit_vb or fit_exact"
         )
-    validate.choice("method", method, ENGINES)
-    lanes = validate.whole_number("lanes", lanes, at_least=BLOCK)
-    if lanes % BLOCK:
-        raise ValueError(f"lanes must be a multiple of {BLOCK}, got {lanes}")
+    validate.choice("method", method, names("tables"))
+    if lanes is not None:
+        lanes = validate.whole_number("lanes", lanes, at_least=TILE)
+        if lanes % TILE:
+            raise ValueError(f"lanes must be a multiple of {TILE}, got {lanes}")
+    if METHODS[method].plain:
+        tables.check_plain(f"fit_many with method {method!r}")
     known = _known_options(method)
     for name in options:
         validate.choice(f"an option of fit_many with method {method!r}", name, known)
     if not (prior is None or isinstance(prior, Prior)):
         raise not_a_prior(prior)
-    engine = ENGINES[method](tables, prior, **options)  # type: ignore[operator]
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
+    chosen = make_runner(method, tables, prior, **options)
+    queue = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
     total = int(np.prod(batch))
     priors = _batch_prior(prior, tables, batch, total)
-    chosen = tuple(jax.devices() if devices is None else devices)
+    places = tuple(jax.devices() if devices is None else devices)
+    width = Width.on(places[0].platform, int(np.prod(tables.counts.shape[-3:])), lanes)
     out = _Output(total)
-    threads = _workers(chosen, workers)
+    threads = _workers(places, workers)
     with _bar(progress, total, method) as advance:
-        # A short batch of large tables is cut finer than by lanes, so that every thread has some.
-        unit = lanes if total >= threads * lanes else engine.grain(flat, lanes)
-        segments = _Segments.of(total, unit, threads)
-        run = partial(_run_segment, flat, priors, engine, lanes, chosen, segments)
+        # Large tables are cut finer than by lanes: every thread then has some of a short batch, and
+        # what an interrupt must let run out is short.
+        segments = _Segments.of(total, chosen.grain(queue, width), threads)
+        run = partial(_run_segment, queue, priors, chosen, width, places, segments)
         for start, stop, posterior, work in _in_order(run, segments.n_segments, threads):
             out.store(start, stop, posterior)
             advance(stop - start)
             if on_work is not None:
                 on_work(float(work.useful), float(work.executed))
-    return out.result(batch)
+    found = chosen.finish(out.result((total,)))
+    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), found)
 
 
 class _Segments(NamedTuple):
@@ -115,8 +120,8 @@ class _Segments(NamedTuple):
 def _run_segment(
     tables: NoisyTables,
     priors: Prior,
-    engine: Engine,
-    lanes: int,
+    runner: Runner,
+    width: Width,
     devices: tuple[Any, ...],
     segments: _Segments,
     number: int,
@@ -133,22 +138,22 @@ def _run_segment(
     segment = jax.device_put(
         (*_rows((tables, priors), index), index, np.int32(stop - start)), place
     )
-    posterior, work = _fit_segment(*segment, engine=engine, lanes=lanes)
+    posterior, work = _fit_segment(*segment, runner=runner, width=width)
     host = jax.device_get((posterior, work))
     return start, stop, jax.tree.map(lambda x: x[: stop - start], host[0]), host[1]
 
 
-@partial(jax.jit, static_argnames=("engine", "lanes"))
+@partial(jax.jit, static_argnames=("runner", "width"))
 def _fit_segment(
     tables: NoisyTables,
     prior: Prior,
     index: jax.Array,
     length: jax.Array,
     *,
-    engine: Engine,
-    lanes: int,
+    runner: Runner,
+    width: Width,
 ) -> tuple[Any, Work]:
-    return engine.run(tables, prior, index, length, lanes)
+    return runner.run(tables, prior, index, length, width)
 
 
 def _in_order(f: Callable[[int], Any], count: int, threads: int) -> Iterator[Any]:
@@ -156,14 +161,18 @@ def _in_order(f: Callable[[int], Any], count: int, threads: int) -> Iterator[Any
     if threads == 1:
         yield from map(f, range(count))
         return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Any]] = deque()
+    pool, f = ThreadPoolExecutor(threads), for_threads(f)
+    waiting: deque[Future[Any]] = deque()
+    try:
         for number in range(count):
             if len(waiting) >= threads:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(f, number))
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        # After an error or a Ctrl-C there is nothing to wait for: what runs, runs out unheard.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _workers(devices: tuple[Any, ...], workers: int | None) -> int:
@@ -174,8 +183,7 @@ def _workers(devices: tuple[Any, ...], workers: int | None) -> int:
         return validate.whole_number("workers", workers, at_least=1)
     if len(devices) > 1 or devices[0].platform != "cpu":
         return len(devices)
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return cores()
 
 
 def _rows(tree: Any, index: np.ndarray) -> Any:
@@ -223,14 +231,14 @@ def _batch_prior(
         leaves = [np.ones(s, counts.dtype) for s in shapes]
     else:
         leaves = [np.asarray(prior.class_), np.asarray(prior.feature)]
-    out = []
+    out = {}
     for name, leaf, shape in zip(("class_", "feature"), leaves, shapes, strict=True):
         if leaf.shape == shape:
             if prior is not None:
                 mask = (
                     None
                     if name == "class_" or tables.mask is None
-                    else tables.mask.reshape(-1, *tables.mask.shape[-2:])[0]
+                    else tables.mask.reshape(-1, *tables.mask.shape[len(batch) :])[0]
                 )
                 validate.concentration(f"prior.{name}", jnp.asarray(leaf), shape, mask)
             leaf = np.broadcast_to(leaf, (total, *shape))
@@ -240,15 +248,18 @@ def _batch_prior(
             raise ValueError(
                 f"prior.{name} must have shape {shape} or {(*batch, *shape)}, got {leaf.shape}"
             )
-        out.append(leaf.astype(counts.dtype))
-    return jax.tree.unflatten(jax.tree.structure(Prior(jnp.ones(1), jnp.ones((1, 1, 1)))), out)
+        out[name] = leaf.astype(counts.dtype)
+    log_n = None if prior is None else prior.n_records
+    if log_n is not None:
+        each = np.asarray(log_n, counts.dtype)
+        one = each.reshape(-1, each.shape[-1]) if each.ndim > 1 else each
+        log_n = np.broadcast_to(one, (total, each.shape[-1]))
+    return with_fields(Prior(jnp.ones(1), jnp.ones((1, 1, 1))), **out, n_records=log_n)
 
 
 def _known_options(method: str) -> list[str]:
     """Keyword arguments that are of use: fit_many's own, then the method's."""
-    own = inspect.signature(fit_many).parameters.values()
-    theirs = inspect.signature(ENGINES[method]).parameters.values()  # type: ignore[arg-type]
-    return [p.name for p in (*own, *theirs) if p.kind is p.KEYWORD_ONLY]
+    return [*keywords(fit_many), *METHODS[method].options()]
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ Under a plain `vmap` every lane of a `while_loop` runs until the slowest one end
 job has ended is given the next one from the queue, inside the compiled loop: the arithmetic always
 runs on full lanes, and memory is that of the lanes and of the results.
 
-Arithmetic is always done on blocks of `BLOCK` lanes. XLA may compile the same formula to different
-last bits for different array lengths, but at one length every lane goes through the same
-instructions: so what happens to an item does not depend on how many lanes there are, nor on where
-in them it is.
+Arithmetic is always done on tiles of lanes, of one size on one kind of device (`Width`). XLA may
+compile the same formula to different last bits for different array lengths, but at one length every
+lane goes through the same instructions: so what happens to an item does not depend on how many
+lanes there are, nor on where in them it is.
 
 Nothing in this module knows what the jobs are.
 """
@@ -19,11 +19,45 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-BLOCK = 128
-"""Lanes in one piece of compiled arithmetic."""
+from jaxprivnb.parallel import wide
+
+TILE = 128
+"""Lanes in one piece of compiled arithmetic on a CPU; the fewest on any device."""
+NUMBERS = 2**16
+"""Numbers of all lanes of a tile together on a CPU, where a lane has many; a power of two. Few, so
+that they stay in a core's cache (bench/exact_throughput.py)."""
 
 Item = Any
 State = Any
+
+
+class Width(NamedTuple):
+    """How much is worked on at a time; hashable, and the same for all batches on one platform."""
+
+    lanes: int
+    """L, jobs in work at a time, a multiple of `tile`."""
+    tile: int
+    """Lanes in one piece of compiled arithmetic, a power of two."""
+    numbers: int
+    """Numbers in it where a lane has many, a power of two."""
+
+    @classmethod
+    def on(cls, platform: str, cells: int, lanes: int | None = None) -> "Width":
+        """What suits a platform and tables of so many cells.
+
+        Args:
+            platform: of the devices, "cpu" or another.
+            cells: numbers in a dataset, I K J.
+            lanes: as many at least; one tile if None.
+        """
+        numbers = wide(NUMBERS, platform)
+        tile = max(TILE, min(wide(TILE, platform), share(numbers, cells)))
+        return cls(-(-(lanes or tile) // tile) * tile, tile, numbers)
+
+
+def share(numbers: int, each: int) -> int:
+    """How many of size `each` are at most `numbers` together, a power of two or 0."""
+    return numbers >> (each - 1).bit_length()
 
 
 class Job(NamedTuple):
@@ -47,19 +81,19 @@ class Harvest(NamedTuple):
     """Lane-steps executed in all, int32; sum(steps) / executed is the utilisation."""
 
 
-def by_blocks(
-    f: Callable[..., Any], *trees: Any, block: int = BLOCK, length: jax.Array | None = None
+def by_tiles(
+    f: Callable[..., Any], *trees: Any, tile: int = TILE, length: jax.Array | None = None
 ) -> Any:
-    """vmap(f) over a leading axis that is a multiple of `block`, one block after the other.
+    """vmap(f) over a leading axis that is a multiple of `tile`, one tile after the other.
 
-    Only the first `length` items are asked for (all if None): blocks of padding cost nothing and
+    Only the first `length` items are asked for (all if None): tiles of padding cost nothing and
     give zeros.
     """
-    blocks = jax.tree.leaves(trees)[0].shape[0] // block
-    if blocks == 1 and block == BLOCK:  # shorter ones always through the same loop: the same bits
+    tiles = jax.tree.leaves(trees)[0].shape[0] // tile
+    if tiles == 1 and length is None:
         return jax.vmap(f)(*trees)
-    split = lambda x: x.reshape(blocks, block, *x.shape[1:])  # noqa: E731
-    join = lambda x: x.reshape(blocks * block, *x.shape[2:])  # noqa: E731
+    split = lambda x: x.reshape(tiles, tile, *x.shape[1:])  # noqa: E731
+    join = lambda x: x.reshape(tiles * tile, *x.shape[2:])  # noqa: E731
 
     def compute(piece: Any) -> Any:
         return jax.vmap(f)(*piece)
@@ -72,10 +106,10 @@ def by_blocks(
         number, piece = numbered
         if length is None:
             return compute(piece)
-        return lax.cond(number * block < length, compute, skip, piece)
+        return lax.cond(number * tile < length, compute, skip, piece)
 
     pieces = jax.tree.map(split, trees)
-    done = lax.map(one, (jnp.arange(blocks, dtype=jnp.int32), pieces))
+    done = lax.map(one, (jnp.arange(tiles, dtype=jnp.int32), pieces))
     return jax.tree.map(join, done)
 
 
@@ -101,22 +135,22 @@ class _Lanes(NamedTuple):
     """Times that all lanes were stepped."""
 
 
-def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -> Harvest:
+def run(queue: Item, length: jax.Array, job: Job, width: Width, max_rounds: int) -> Harvest:
     """Take the first `length` items of `queue` through `job`.
 
     Args:
         queue: pytree with leading axis Q.
         length: how many items are real, int32; the rest is padding and keeps its first state.
         job: what to do.
-        lanes: L, static, a multiple of `BLOCK`.
+        width: static.
         max_rounds: cap on the steps of one item, a last resort: `unfinished` has its own.
     """
-    Q = jax.tree.leaves(queue)[0].shape[0]
+    Q, lanes = jax.tree.leaves(queue)[0].shape[0], width.lanes
     batch = max(1, lanes // 4)  # lanes refilled at a time
     patience = max(1, lanes // 32)  # finished items that are worth a refill
 
     def admit(place: jax.Array) -> tuple[Item, State, jax.Array]:
-        item = jax.tree.map(lambda x: x[jnp.minimum(place, Q - 1)], queue)
+        item = jax.tree.map(lambda x: x[jnp.clip(place, 0, length - 1)], queue)
         state = jax.vmap(job.begin)(item)
         return item, state, jax.vmap(job.unfinished)(state) & (place < length)
 
@@ -159,7 +193,7 @@ def run(queue: Item, length: jax.Array, job: Job, lanes: int, max_rounds: int) -
         return jax.tree.map(lambda a, b: jnp.where(wanting, a, b), job.step(item, state), state)
 
     def round_(at: _Lanes) -> _Lanes:
-        state = by_blocks(advance, at.item, at.state, at.wanting)
+        state = by_tiles(advance, at.item, at.state, at.wanting, tile=width.tile)
         taken = at.taken + at.wanting.astype(jnp.int32)
         wanting = at.wanting & jax.vmap(job.unfinished)(state) & (taken < max_rounds)
         at = at._replace(state=state, taken=taken, wanting=wanting, rounds=at.rounds + 1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb.plots.canvas import canvas, legend_inside
-from jaxprivnb.style import METHODS, styles
+from jaxprivnb.style import looks
 from jaxprivnb.variational.trace import Trace
 
 
@@ -24,27 +24,30 @@ def plot_bound(traces: Any, *, log_evidence: Any = None, gap: bool = False, ax: 
     if isinstance(traces, Trace):
         traces = {"vb": traces}
     if not isinstance(traces, Mapping) or not traces:
-        raise TypeError(f"traces must be what trace_vb returns, or a mapping, got {traces!r}")
+        raise TypeError(
+            f"traces must be what trace_vb returns, or a mapping, got {validate.describe(traces)}"
+        )
     paths = {label: _path(label, trace) for label, trace in traces.items()}
     if log_evidence is not None:
         if gap:
             raise ValueError("log_evidence is drawn with gap=False only")
         log_evidence = validate.real_number("log_evidence", float(log_evidence))
-    looks = styles((str(label), "vb") for label in paths)
+    found = looks((str(label), "vb") for label in paths)
+    (exact,) = looks([("exact", "exact")])
     top = max(path.max() for path in paths.values())
 
     with canvas(ax, height=2.3) as ax:
-        for path, style in zip(paths.values(), looks, strict=True):
+        for path, look in zip(paths.values(), found, strict=True):
             y = np.where(top > path, top - path, np.nan) if gap else path
             # Short paths show their points; dots of a long one would run together.
-            marker = style.marker if len(path) <= 60 else None
+            marker = look.marker if len(path) <= 60 else None
             ax.plot(
-                np.arange(len(path)), y, color=style.color, marker=marker, markersize=2.5,
-                linewidth=1.2, linestyle="-" if marker else style.dash, label=style.name,
+                np.arange(len(path)), y, color=look.color, marker=marker, markersize=2.5,
+                linewidth=1.2, linestyle="-" if marker else look.dash, label=look.name,
             )  # fmt: skip
         if log_evidence is not None:
             ax.axhline(
-                log_evidence, color=METHODS["exact"].color, linewidth=1, linestyle="--",
+                log_evidence, color=exact.color, linewidth=1, linestyle="--",
                 label="log evidence (exact)",
             )  # fmt: skip
         ax.set_xlabel("sweeps")
@@ -61,7 +64,10 @@ def plot_bound(traces: Any, *, log_evidence: Any = None, gap: bool = False, ax: 
 def _path(label: Any, trace: Any) -> np.ndarray:
     """The bound up to the end of one ascent."""
     if not isinstance(trace, Trace):
-        raise TypeError(f"traces[{label!r}] must be what trace_vb returns, got {trace!r}")
+        raise TypeError(
+            "traces must be what trace_vb returns, or a mapping from label to it, "
+            f"got a mapping to {validate.describe(trace)}"
+        )
     elbo = np.asarray(trace.elbo)
     if elbo.ndim != 1:
         raise ValueError(f"traces[{label!r}] must be of one dataset, got shape {elbo.shape}")

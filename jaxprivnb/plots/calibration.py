@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb import validate
+from jaxprivnb.plots.arguments import WHAT, as_series, as_truth
 from jaxprivnb.plots.canvas import canvas, legend_inside
-from jaxprivnb.plots.names import WHAT, as_series, as_truth
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.style import COLUMN
 
@@ -58,13 +58,13 @@ def coverage(
         raise TypeError("truth must be given: coverage is known in simulation only")
     dtype = posterior.class_mean.dtype
     if what == "class":
-        F = np.asarray(posterior.class_cdf(true[0].astype(dtype)))  # type: ignore[arg-type]
+        F = np.asarray(posterior.class_cdf(true[0].astype(dtype)))
         real = np.full(F.shape, F.shape[-1] > 1)
     else:
-        F = np.asarray(posterior.feature_cdf(true[1].astype(dtype)))  # type: ignore[arg-type]
-        mask = np.asarray(posterior.mask)
+        F = np.asarray(posterior.feature_cdf(true[1].astype(dtype)))
+        mask = np.asarray(posterior.real)
         mask = mask & (mask.sum(-1, keepdims=True) > 1)  # an only category is always right
-        real = np.broadcast_to(mask[..., None, :, :], F.shape)
+        real = np.broadcast_to(mask, F.shape)
     axes = len(posterior.batch_shape)
     rows = (-1, int(np.prod(F.shape[axes:])))
     F, real = F.reshape(rows), real.reshape(rows)
@@ -104,17 +104,17 @@ def plot_calibration(
     found = [coverage(one.posterior, truth, what, levels) for one in series]
     with canvas(ax, height=COLUMN) as ax:
         ax.plot([0, 1], [0, 1], color="#000000", linewidth=0.8, linestyle="--", label="nominal")
-        for (_, style), curve in zip(series, found, strict=True):
-            name = style.name + (f" ({curve.failed} failed)" if curve.failed else "")
+        for (_, look), curve in zip(series, found, strict=True):
+            name = look.name + (f" ({curve.failed} failed)" if curve.failed else "")
             every = max(1, len(curve.levels) // 8)
             ax.plot(
-                curve.levels, curve.rate, color=style.color, linewidth=1.2, label=name,
-                marker=style.marker, markersize=3.2, markevery=(every // 2, every),
+                curve.levels, curve.rate, color=look.color, linewidth=1.2, label=name,
+                marker=look.marker, markersize=3.2, markevery=(every // 2, every),
             )  # fmt: skip
             band = BAND * curve.error
             ax.fill_between(
                 curve.levels, curve.rate - band, curve.rate + band,
-                color=style.color, alpha=0.2, linewidth=0,
+                color=look.color, alpha=0.2, linewidth=0,
             )  # fmt: skip
         ax.set_xlim(0, 1)
         ax.set_ylim(0, 1)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from jaxprivnb.study.extras import require
+from jaxprivnb.extras import require
 from jaxprivnb.style import COLUMN, FONT
 
 

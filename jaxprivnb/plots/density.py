@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxprivnb import validate
+from jaxprivnb.plots.arguments import as_series, as_truth, names_for
 from jaxprivnb.plots.canvas import canvas, legend_above
-from jaxprivnb.plots.names import as_series, as_truth, names_for
 from jaxprivnb.posterior import Posterior
 from jaxprivnb.style import TRUTH
 
@@ -62,15 +62,15 @@ def plot_density(
     true = as_truth(truth, first)
 
     with canvas(ax, height=2.3) as ax:
-        for posterior, style in series:
+        for posterior, look in series:
             x = np.linspace(*_interval(posterior, at, REACH), POINTS)
             y = _density(posterior, at, x)
-            ax.plot(x, y, color=style.color, linestyle=style.dash, linewidth=1.4, label=style.name)
+            ax.plot(x, y, color=look.color, linestyle=look.dash, linewidth=1.4, label=look.name)
             if level is not None:
                 low, high = _interval(posterior, at, level)
                 inside = np.concatenate([[low], x[(x > low) & (x < high)], [high]])
                 height = np.interp(inside, x, y)
-                ax.fill_between(inside, height, color=style.color, alpha=0.15, linewidth=0)
+                ax.fill_between(inside, height, color=look.color, alpha=0.15, linewidth=0)
         if true is not None:
             value = true[len(at) > 1][at]
             ax.axvline(value, color=TRUTH, linewidth=1, linestyle=(0, (1, 1)), label="truth")
@@ -91,4 +91,4 @@ def _interval(posterior: Posterior, at: tuple[int, ...], level: float) -> tuple[
 def _density(posterior: Posterior, at: tuple[int, ...], x: np.ndarray) -> np.ndarray:
     """The parameter's density at the points x `[G]`."""
     density = posterior.class_density if len(at) == 1 else posterior.feature_density
-    return np.asarray(density(x)[at])  # type: ignore[arg-type]
+    return np.asarray(density(x)[at])

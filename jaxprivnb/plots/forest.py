@@ -6,11 +6,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb import validate
+from jaxprivnb.plots.arguments import WHAT, Series, as_series, as_truth, names_for
 from jaxprivnb.plots.canvas import canvas, legend_above
-from jaxprivnb.plots.names import WHAT, Names, Series, as_series, as_truth, names_for
-from jaxprivnb.report.names import shown
+from jaxprivnb.report.names import Names, shown
 from jaxprivnb.style import TRUTH
 
+COUNTS = ("class_count", "count")
+"""True counts, which exact posteriors know."""
+_PARAMETER = {
+    "class": "P(Y)",
+    "feature": "P(X | Y)",
+    "class_count": "true number of records",
+    "count": "true number of records",
+}
 MOST_ROWS = 120
 """More would not be read."""
 _LETTER = 0.055
@@ -45,7 +53,8 @@ def plot_forest(
 
     Args:
         posteriors: a posterior or fitted `PrivateNaiveBayes`, or a mapping from label to such.
-        what: "class" for P(Y), "feature" for P(X|Y).
+        what: "class" for P(Y), "feature" for P(X|Y); "class_count" and "count" for the true
+            counts, of exact posteriors.
         classes: which to draw, labels or positions; all if None.
         features: the same, for "feature".
         categories: labels to draw; a feature that lacks one is drawn without it.
@@ -55,12 +64,14 @@ def plot_forest(
             classes and categories are numbers and features are x0, x1, ...
         ax: where to draw; a new figure, as high as its rows need, if None.
     """
-    validate.choice("what", what, WHAT)
+    validate.choice("what", what, (*WHAT, *COUNTS))
     level = validate.real_number("level", level, above=0, below=1)
     series = as_series(posteriors)
     first = series[0].posterior
     names = names_for(first, domain)
-    rows = _rows(names, what, classes, features, categories)
+    rows = _rows(names, what.startswith("class"), classes, features, categories)
+    if what in COUNTS and truth is not None:
+        raise ValueError("truth is of parameters: it cannot be drawn beside counts")
     true = as_truth(truth, first)
     height = max(0.16, 0.11 * len(series)) * len(rows) + 1.0
     width = 2.5 + _LETTER * max(len(row.label) for row in rows)
@@ -81,9 +92,9 @@ def plot_forest(
         ax.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
         ax.tick_params(axis="y", length=0)
         ax.grid(False, axis="y")
-        ax.set_xlim(-0.01, 1.01)
-        parameter = "P(Y)" if what == "class" else "P(X | Y)"
-        ax.set_xlabel(f"{parameter}\nposterior mean and {100 * level:g}% interval")
+        if what not in COUNTS:
+            ax.set_xlim(-0.01, 1.01)
+        ax.set_xlabel(f"{_PARAMETER[what]}\nposterior mean and {100 * level:g}% interval")
         legend_above(ax, side="right")
     return ax
 
@@ -92,28 +103,30 @@ def _intervals(
     ax: Any, one: Series, rows: list[Row], y: np.ndarray, what: str, level: float
 ) -> None:
     """One method's means and intervals."""
-    posterior, style = one
+    posterior, look = one
     mean = np.asarray(getattr(posterior, f"{what}_mean"))
     low, high = (np.asarray(x) for x in getattr(posterior, f"{what}_interval")(level))
     pick = lambda x: np.array([x[row.at] for row in rows])  # noqa: E731
-    ax.hlines(y, pick(low), pick(high), color=style.color, linewidth=1.2)
+    ax.hlines(y, pick(low), pick(high), color=look.color, linewidth=1.2)
     ax.plot(
-        pick(mean), y, linestyle="none", marker=style.marker, markersize=3.2, color=style.color,
-        label=style.name,
+        pick(mean), y, linestyle="none", marker=look.marker, markersize=3.2, color=look.color,
+        label=look.name,
     )  # fmt: skip
 
 
-def _rows(names: Names, what: str, classes: Any, features: Any, categories: Any) -> list[Row]:
+def _rows(names: Names, of_class: bool, classes: Any, features: Any, categories: Any) -> list[Row]:
     """Feature by feature and category by category, so that the classes stand side by side."""
     labels, known = names.domain.class_.categories, names.domain.features
     chosen = [names.class_index(c) for c in (labels if classes is None else classes)]
     # A name speaks for itself; a number needs to be told from a category's.
     given = [shown(c) if isinstance(c, str) else names.class_event(i) for i, c in enumerate(labels)]
     rows = []
-    if what == "class":
+    if of_class:
         for name, value in (("features", features), ("categories", categories)):
             if value is not None:
-                raise ValueError(f'{name} are chosen with what="feature" only, got {value!r}')
+                raise ValueError(
+                    f'{name} are chosen with what="feature" only, got {validate.describe(value)}'
+                )
         rows = [Row((i,), names.class_event(i), 0) for i in chosen]
     else:
         for feature in [f.name for f in known] if features is None else features:

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 from jaxprivnb.plots.canvas import canvas
-from jaxprivnb.plots.names import Names
-from jaxprivnb.report.names import shown
+from jaxprivnb.report.names import Names, shown
 from jaxprivnb.style import PAGE
 from jaxprivnb.tables import NoisyTables, check_type
 
@@ -41,7 +40,7 @@ def plot_tables(
     check_type(tables).check("plot_tables")
     source = getattr(tables, "domain", None) if domain is None else domain
     real, I = np.asarray(tables.real), tables.n_classes
-    names = Names.of(source, real, I)
+    names = Names.of(source, I, real)
     known = names.domain.features
     chosen = [
         names.feature_index(f) for f in ([f.name for f in known] if features is None else features)
@@ -101,5 +100,6 @@ def _noise(tables: NoisyTables, chosen: list[int]) -> str:
     value = np.broadcast_to(np.asarray(noise.value), (tables.n_features,))[chosen]
     low, high = float(value.min()), float(value.max())
     scale = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    N = int(jax.device_get(tables.n_records))
-    return f"N = {N}; every count has {kind} noise of {noise.parameter} {scale}"
+    known = tables.n_records is not None
+    N = f"N = {int(jax.device_get(tables.n_records))}" if known else "N unknown"
+    return f"{N}; every count has {kind} noise of {noise.parameter} {scale}"

@@ -3,10 +3,30 @@
 A column is kept factorised: its distinct values, and for every record the index of its value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from jaxprivnb import validate
+
+
+class ReadName(str):
+    """A column's name that only the records say; its repr is where the column stands.
+
+    Messages quote names by repr: of a table that was read without its header, they would otherwise
+    show the first record.
+    """
+
+    place: str
+
+    def __new__(cls, name: Any, place: str) -> "ReadName":  # noqa: D102
+        self = super().__new__(cls, name)
+        self.place = place
+        return self
+
+    def __repr__(self) -> str:
+        return self.place
 
 
 class Factor(NamedTuple):
@@ -32,16 +52,17 @@ def read_records(
         if named is None:
             raise TypeError("y is a column's name, but X is an array without column names")
         if y not in named:
-            raise ValueError(f"X has no column {y!r}; its columns are {', '.join(named)}")
-        class_name, class_ = y, factorise(named.pop(y), y)
+            raise ValueError(f"X has no column {validate.word(y)}")
+        class_name, class_ = y, factorise(named.pop(y), "the class")
     else:
-        class_name = str(getattr(y, "name", None) or "class")
+        name = getattr(y, "name", None)
+        class_name = ReadName(name, "y") if name else "class"
         class_ = factorise(y, "y")
     features = read_features(X if named is None else named, feature_names)
     if not features:
         raise ValueError("X must have at least one feature")
     if class_name in features:
-        raise ValueError(f"{class_name!r} names the class and a feature: give feature_names")
+        raise ValueError("one name names the class and a feature: give feature_names")
     n_records = len(class_.which)
     for name, column in features.items():
         if len(column.which) != n_records:
@@ -56,10 +77,12 @@ def read_features(X: Any, feature_names: Sequence[str] | None) -> dict[str, Fact
         return _array_columns(X, feature_names)
     wanted = list(named) if feature_names is None else list(feature_names)
     _check_names(wanted)
-    for name in wanted:
-        if name not in named:
-            raise ValueError(f"X has no column {name!r}; its columns are {', '.join(named)}")
-    return {name: factorise(named[name], name) for name in wanted}
+    lacking = [name for name in wanted if name not in named]
+    if lacking and len(lacking) == len(wanted) > 1:  # then it may be anything, records too
+        raise ValueError("X has none of the columns in feature_names")
+    if lacking:
+        raise ValueError(f"X has no column {validate.word(lacking[0])}")
+    return {name: factorise(named[name], f"feature {name!r}") for name in wanted}
 
 
 def factorise(column: Any, name: str) -> Factor:
@@ -72,7 +95,7 @@ def factorise(column: Any, name: str) -> Factor:
         return Factor(levels.categories.tolist(), codes, declared=True)
     array = column.to_numpy() if hasattr(column, "to_numpy") else as_array(column)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one column, got an array of shape {array.shape}")
+        raise ValueError(f"{name} must be one column, got an array of {array.ndim} dimensions")
     if array.dtype.kind in "mM":  # in nanoseconds they would turn into whole numbers
         array = array.astype(f"{array.dtype.kind}8[us]")
     if array.dtype != object:
@@ -92,13 +115,15 @@ def factorise(column: Any, name: str) -> Factor:
 def named_columns(X: Any) -> dict[str, Any] | None:
     """The columns of a pandas or Arrow table, or of a dict of columns; None for arrays."""
     if isinstance(X, dict):
-        return {str(name): column for name, column in X.items()}
-    names = getattr(X, "column_names", None)  # Arrow
-    if names is not None:
+        names = _read_names(X)
         _check_names(names)
-        return {name: X.column(name) for name in names}
+        return dict(zip(names, X.values(), strict=True))
+    if hasattr(X, "column_names"):  # Arrow
+        names = _read_names(X.column_names)
+        _check_names(names)
+        return {name: X.column(k) for k, name in enumerate(names)}
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
-        names = [str(name) for name in X.columns]
+        names = _read_names(X.columns)
         _check_names(names)
         return {name: X.iloc[:, k] for k, name in enumerate(names)}
     return None
@@ -107,7 +132,9 @@ def named_columns(X: Any) -> dict[str, Any] | None:
 def _array_columns(X: Any, feature_names: Sequence[str] | None) -> dict[str, Factor]:
     array = as_array(X)
     if array.ndim != 2:
-        raise ValueError(f"X must be records by features, [N, K]; got shape {array.shape}")
+        raise ValueError(
+            f"X must be records by features, [N, K]; got an array of {array.ndim} dimensions"
+        )
     if feature_names is None:
         names = [f"x{k}" for k in range(array.shape[1])]
     else:
@@ -115,10 +142,10 @@ def _array_columns(X: Any, feature_names: Sequence[str] | None) -> dict[str, Fac
         _check_names(names)
     if len(names) != array.shape[1]:
         raise ValueError(
-            f"feature_names must have one name a feature: X has {array.shape[1]}, "
-            f"got {len(names)} names"
+            "feature_names must have one name a feature: X has "
+            f"{validate.size(array.shape[1])}, got {validate.size(len(names))} names"
         )
-    return {name: factorise(array[:, k], name) for k, name in enumerate(names)}
+    return {name: factorise(array[:, k], f"feature {name!r}") for k, name in enumerate(names)}
 
 
 def as_array(x: Any) -> np.ndarray:
@@ -150,10 +177,18 @@ def _arrow_factor(column: Any) -> Factor:
     return Factor(values, np.concatenate(parts) if parts else np.empty(0, np.intp))
 
 
+def _read_names(names: Iterable[Any]) -> list[str]:
+    """Names of a table's columns, where they are not known as such already."""
+    return [
+        name if isinstance(name, ReadName) or name == f"x{k}" else ReadName(name, f"column {k}")
+        for k, name in enumerate(names)
+    ]
+
+
 def _check_names(names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"feature names must be strings, got {name!r}")
+            raise TypeError(f"feature names must be strings, got {type(name).__name__}")
     if len(set(names)) != len(names):
-        twice = next(n for n in names if list(names).count(n) > 1)
-        raise ValueError(f"feature names must differ; {twice!r} stands twice")
+        twice = next(k for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"feature names must differ; number {twice} was there before")

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 
 from jaxprivnb import validate
+from jaxprivnb.privacy.bins import Bins, is_number, read_bins
 from jaxprivnb.privacy.columns import Factor
 
 OTHER = "other"
+UNKNOWN = ("error", OTHER)
+"""What can become of values outside the domain."""
 MAX_CELLS = 2_000_000
 """Largest I * K * J of a release, masked cells and all; files are held to it too."""
 MAX_LABEL = 1000
@@ -43,16 +46,23 @@ class Column:
     name: str
     categories: tuple[Label, ...]
     """Labels in the order of the tables' cells."""
+    bins: Bins | None = None
+    """Of a column of numbers, whose categories are then these and perhaps "other"."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.bins is not None and self.categories not in (
+            self.bins.labels,
+            (*self.bins.labels, OTHER),
+        ):
+            raise ValueError(f"the categories of {self.name!r} must be those of its bins")
         if not self.categories:
             raise ValueError(f"the categories of {self.name!r} must not be empty")
         seen: set[Label] = set()
         for label in self.categories:
             check_label(f"the categories of {self.name!r}", label)
             if label in seen:
-                raise ValueError(f"the categories of {self.name!r} hold {label!r} twice")
+                raise ValueError(f"the categories of {self.name!r} hold a label twice")
             seen.add(label)
 
     def __len__(self) -> int:
@@ -62,13 +72,16 @@ class Column:
         """The column with a category "other", the last one unless it was listed."""
         if OTHER in self.categories:
             return self
-        return Column(self.name, (*self.categories, OTHER))
+        return Column(self.name, (*self.categories, OTHER), self.bins)
 
     def codes(self, column: Factor, *, other: bool) -> np.ndarray:
         """Each record's category, int `[N]`; a value outside is "other" if allowed, else -1."""
         known = {label: j for j, label in enumerate(self.categories)}
         outside = known.get(OTHER, -1) if other else -1
         lookup = [known.get(value, outside) for value in column.values]
+        if self.bins is not None:
+            found = self.bins.which(column.values)
+            lookup = np.where(found < 0, lookup, found).tolist()
         return np.asarray([*lookup, outside], np.intp)[column.which]  # -1 is the last
 
 
@@ -110,28 +123,34 @@ def settle_domain(
     n_classes: Any = None,
     categories: Any = None,
     classes: Any = None,
-    unknown: str = "error",
+    bins: Any = None,
+    unknown: str | Mapping[str, str] = "error",
 ) -> Domain:
     """The domain that the arguments state; what they leave out is read from the data, and said."""
-    validate.choice("unknown", unknown, ("error", "other"))
+    fate = by_column(unknown, class_name, tuple(features))
     if n_categories is not None and categories is not None:
         raise TypeError("give n_categories or categories, not both")
     if n_classes is not None and classes is not None:
         raise TypeError("give n_classes or classes, not both")
-    names = tuple(features)
+    columns = {n: Column(n, x.labels, x) for n, x in binned(bins, tuple(features)).items()}
+    for argument, value in (("categories", categories), ("n_categories", n_categories)):
+        twice = [n for n in columns if isinstance(value, Mapping) and n in value]
+        if twice:
+            raise TypeError(f"give bins or {argument} of {twice[0]!r}, not both")
+    names = tuple(name for name in features if name not in columns)
     inferred = []
     if categories is not None:
         lists = _by_feature("categories", categories, names)
-        columns = [_listed(name, "categories", x) for name, x in zip(names, lists, strict=True)]
+        columns |= {n: _listed(n, "categories", x) for n, x in zip(names, lists, strict=True)}
     elif n_categories is not None:
         if not isinstance(n_categories, Mapping | Sequence | np.ndarray):
             n_categories = [n_categories] * len(names)
         sizes = _by_feature("n_categories", n_categories, names)
-        columns = [
-            _numbered(n, f"n_categories of {n!r}", x) for n, x in zip(names, sizes, strict=True)
-        ]
-    else:
-        columns = [infer_column(name, factor) for name, factor in features.items()]
+        columns |= {
+            n: _numbered(n, f"n_categories of {n!r}", x) for n, x in zip(names, sizes, strict=True)
+        }
+    elif names:
+        columns |= {n: infer_column(n, features[n]) for n in names}
         inferred.append("n_categories (or categories)")
     if classes is not None:
         class_column = _listed(class_name, "classes", classes)
@@ -141,15 +160,46 @@ def settle_domain(
         class_column = infer_column(class_name, class_)
         inferred.append("n_classes (or classes)")
     if inferred:
-        warn_inferred(inferred, stacklevel=4)
-    if unknown == "other":
-        columns = [column.with_other() for column in columns]
+        warn_inferred(inferred, stacklevel=5)
+    in_order = [columns[name] for name in features]
+    in_order = [c.with_other() if fate[c.name] == OTHER else c for c in in_order]
     try:
-        return Domain(class_column, tuple(columns))
+        return Domain(class_column, tuple(in_order))
     except ValueError:
         if not inferred:
             raise
         raise ValueError(UNFIT) from None  # the shape would tell of the data
+
+
+def binned(bins: Any, features: tuple[str, ...]) -> dict[str, Bins]:
+    """The argument `bins`: by feature, for those that have any."""
+    if bins is None:
+        return {}
+    if not isinstance(bins, Mapping):
+        raise TypeError(f"bins must be a mapping by feature, got {validate.describe(bins)}")
+    extra = [name for name in bins if name not in features]
+    if extra and len(extra) == len(bins):  # then they may be anything, records too
+        raise ValueError("bins must go by feature, and none of its keys is a feature of X")
+    if extra:
+        shown = validate.word(extra[0]) if isinstance(extra[0], str) else "a key"
+        raise ValueError(f"bins names {shown}, which is no feature of X")
+    return {name: read_bins(name, bins[name]) for name in features if name in bins}
+
+
+def by_column(unknown: Any, class_name: str, features: tuple[str, ...]) -> dict[str, str]:
+    """What becomes of values outside the domain, "error" or "other", by the column's name.
+
+    A mapping says it of some columns; the others' are refused.
+    """
+    names = (class_name, *features)
+    if not isinstance(unknown, Mapping):
+        return dict.fromkeys(names, validate.choice("unknown", unknown, UNKNOWN))
+    for name in unknown:
+        validate.choice("a column of unknown", name, names, quote=False)
+    fate = dict.fromkeys(names, UNKNOWN[0])
+    return fate | {
+        n: validate.choice(f"unknown of {n!r}", x, UNKNOWN, quote=False) for n, x in unknown.items()
+    }
 
 
 def warn_inferred(arguments: list[str], stacklevel: int) -> None:
@@ -165,7 +215,14 @@ def warn_inferred(arguments: list[str], stacklevel: int) -> None:
 
 def encode(column: Column, factor: Factor, *, what: str, unknown: str) -> np.ndarray:
     """Every record's category, int `[N]` in 0..J-1; a value outside the domain is refused."""
-    codes = column.codes(factor, other=unknown == "other")
+    if column.bins is not None:
+        _check_numbers(column, factor, what, unknown)
+    codes = column.codes(factor, other=unknown == OTHER)
+    if (codes < 0).any() and column.bins is not None:
+        beyond = ", or outside its edges" if column.bins.outside == "refuse" else ""
+        raise ValueError(
+            f"{what} {column.name!r} has a value that is missing{beyond}. {_remedy(what)}"
+        )
     if (codes < 0).any():
         raise ValueError(
             f"{what} {column.name!r} has a value that is missing or not among its categories. "
@@ -174,10 +231,29 @@ def encode(column: Column, factor: Factor, *, what: str, unknown: str) -> np.nda
     return codes
 
 
+def _check_numbers(column: Column, factor: Factor, what: str, unknown: str) -> None:
+    """Raise if a column with bins has other things than numbers: all of them, if "other" is for
+    some.
+    """
+    occurring = [factor.values[i] for i in np.unique(factor.which) if i >= 0]
+    odd = [
+        value
+        for value in occurring
+        if not is_number(value)
+        and type(value).__name__ not in _MISSING
+        and value not in column.categories
+    ]
+    if odd and (unknown != OTHER or not any(map(is_number, occurring))):
+        raise ValueError(
+            f"{what} {column.name!r} has bins, so its values must be numbers, "
+            f"got {type(odd[0]).__name__}: convert it before the release"
+        )
+
+
 def check_name(name: Any, what: str = "a name") -> str:
     """Raise unless `name` can name a column."""
     if not isinstance(name, str):
-        raise TypeError(f"{what} must be a string, got {name!r}")
+        raise TypeError(f"{what} must be a string, got {validate.describe(name)}")
     if not 0 < len(name) <= MAX_LABEL:
         raise ValueError(f"{what} must have 1 to {MAX_LABEL} characters, got {len(name)}")
     return name
@@ -206,8 +282,8 @@ def _remedy(what: str) -> str:
         )
     return (
         "Recode it before the release, widen the public domain, or give "
-        'unknown="other", on the command line --unknown other (labels match by value and type: '
-        '1 is not "1")'
+        'unknown={the feature: "other"}, on the command line --unknown other --unknown-in FEATURE '
+        '(labels match by value and type: 1 is not "1")'
     )
 
 
@@ -217,19 +293,32 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
         lacking = [name for name in names if name not in value]
         extra = [name for name in value if name not in names]
         if lacking:
-            stray = f", and {extra[0]!r} is no feature of X" if extra else ""
+            if names == tuple(f"x{k}" for k in range(len(names))) and len(extra) == len(value):
+                raise ValueError(
+                    f"{argument} goes by name, but X has no column names (the output of an encoder "
+                    "has none, say): give a list in the columns' order, or keep the names with "
+                    'encoder.set_output(transform="pandas")'
+                )
+            # Keys among which is no feature may be anything, records too.
+            known = len(extra) < len(value)
+            stray = f", and {validate.word(extra[0])} is no feature of X" if extra and known else ""
             raise ValueError(
                 f"{argument} lacks feature {lacking[0]!r}{stray}; it must cover every one that is "
                 "released, and feature_names= says which are"
             )
         if extra:
-            raise ValueError(f"{argument} names {extra[0]!r}, which is no feature of X")
+            raise ValueError(
+                f"{argument} names {validate.word(extra[0])}, which is no feature of X"
+            )
         return [value[name] for name in names]
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(f"{argument} must be a mapping by feature or a sequence, got {value!r}")
+        raise TypeError(
+            f"{argument} must be a mapping by feature or a sequence, got {validate.describe(value)}"
+        )
     if len(value) != len(names):
         raise ValueError(
-            f"{argument} must have one entry a feature: X has {len(names)}, got {len(value)}"
+            f"{argument} must have one entry a feature: X has {len(names)}, "
+            f"got {validate.size(len(value))}"
         )
     return list(value)
 
@@ -237,24 +326,23 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
 def _listed(name: str, argument: str, labels: Any) -> Column:
     array_like = isinstance(labels, Sequence) or hasattr(labels, "__array__")
     if isinstance(labels, str) or not array_like:
-        raise TypeError(f"{argument} of {name!r} must be a list of labels, got {labels!r}")
+        raise TypeError(
+            f"{argument} of {name!r} must be a list of labels, got {type(labels).__name__}"
+        )
     plain = (x.item() if isinstance(x, np.generic) else x for x in labels)
     return Column(name, tuple(plain))
 
 
 def _numbered(name: str, argument: str, size: Any) -> Column:
     size = size.item() if isinstance(size, np.generic) else size
-    size = validate.whole_number(argument, size, at_least=1)
+    size = validate.whole_number(argument, size, at_least=1, quote=False)
     if size > MAX_CELLS:
-        raise ValueError(f"{argument} must be at most {MAX_CELLS}, got {size}")
+        raise ValueError(f"{argument} must be at most {MAX_CELLS}")
     return Column(name, tuple(range(size)))
 
 
 def infer_column(name: str, factor: Factor) -> Column:
-    """The labels that occur; for whole numbers >= 0, all up to the largest.
-
-    Of a pandas categorical it is its levels, in their order.
-    """
+    """The labels that occur, in order; of a pandas categorical its levels, in theirs."""
     if factor.declared:
         occurring = factor.values
     else:
@@ -270,20 +358,20 @@ def infer_column(name: str, factor: Factor) -> Column:
     if not factor.declared and any(isinstance(v, float) and v % 1 for v in labels):
         raise ValueError(
             f"{name!r} has numbers that are not whole, which looks continuous: divide it at "
-            "public edges into categories (pandas.cut with labels=), or give the public domain"
+            "public edges (bins={the feature: edges}), or give the public domain"
         )
     if not labels:
         raise ValueError(f"{name!r} has no values to read a domain from: give the public domain")
-    if factor.declared and len(labels) <= MAX_CELLS:
-        return Column(name, tuple(labels))
-    if all(not isinstance(v, str | bool) and v >= 0 and v == v // 1 for v in labels):
-        size = int(max(labels)) + 1
-        if size <= MAX_CELLS:
-            return Column(name, tuple(range(size)))
-    elif len(labels) <= MAX_CELLS:
-        return Column(name, tuple(sorted(labels, key=lambda v: (isinstance(v, str), v))))
-    # Not how many: that is the data's to know.
-    raise ValueError(f"{name!r} has too large a domain to read from the data: give the public one")
+    if not factor.declared:
+        # Whole floats are codes that met a missing value on their way: 1.0 is the label 1.
+        labels = [int(v) if isinstance(v, float) else v for v in labels]
+        labels.sort(key=lambda v: (isinstance(v, str), v))
+    if len(labels) > MAX_CELLS or any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
+        # Not how many, nor how large: that is the data's to know.
+        raise ValueError(
+            f"{name!r} has too large a domain to read from the data: give the public one"
+        )
+    return Column(name, tuple(labels))
 
 
 def _is_finite(value: Any) -> bool:

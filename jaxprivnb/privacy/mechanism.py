@@ -5,25 +5,22 @@ epsilon, discrete Gaussian under one of rho. Its scale is not ours to claim: it 
 that OpenDP's own privacy map accepts for the budget. There is no seed; noise that can be drawn
 again can be subtracted.
 
-Neighbours differ in one record, N fixed: in every table one cell falls by one and another grows
-by one, so L1 = 2 and L2 = sqrt(2).
+Neighbours differ in c records. How far apart that puts their tables is OpenDP's stability map of
+counting records by category: L1 and L2 are c where records are added or removed, and twice that
+where they are replaced. Of the last the L2 is really sqrt(2) c: what some cells gain, others lose.
 """
 
 import importlib.metadata
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxprivnb.noise import L1_SENSITIVITY, L2_SENSITIVITY_SQUARED
+from jaxprivnb.extras import require
+from jaxprivnb.noise import Neighbours, l2_sensitivity_squared
 from jaxprivnb.privacy.budget import Measure, Request
-from jaxprivnb.study.extras import require
 
-# The square root of 2 in floating point is above the real one, so the map's answer is a bound.
-SENSITIVITY: dict[Measure, float] = {
-    "epsilon": L1_SENSITIVITY,
-    "rho": math.sqrt(L2_SENSITIVITY_SQUARED),
-}
 SCALE_RANGE = (2.0**-20, 2.0**45)
 """Outside it there is no noise to speak of, or noise that 64-bit integers might cut off."""
 
@@ -41,11 +38,12 @@ class Calibration(NamedTuple):
 
 def calibrate(request: Request) -> Calibration:
     """The noise for a budget; looks at no data."""
-    shrink = 1.0
+    shrink, measure = 1.0, request.measure
+    apart = distance(measure, request.neighbours, request.contributions)
     while True:
-        found = {a: _scale_for(request.measure, a) for a in set(request.allotments(shrink))}
+        found = {a: _scale_for(measure, a, apart) for a in set(request.allotments(shrink))}
         measurements = [found[a] for a in request.allotments(shrink)]
-        total = _composed(measurements, request.measure)
+        total = _composed(measurements, apart)
         if request.per_table or total <= request.amount:
             break
         # OpenDP rounds sums up, so equal shares can pass the total by some units in the last place.
@@ -88,9 +86,25 @@ def measurement(measure: Measure, scale: float) -> Any:
     return dp.m.make_gaussian(cells, dp.l2_distance(T="f64"), scale=scale)
 
 
-def distance(measure: Measure) -> float | int:
-    """Neighbours' distance, as OpenDP's maps take it."""
-    return int(SENSITIVITY[measure]) if measure == "epsilon" else SENSITIVITY[measure]
+def distance(measure: Measure, neighbours: Neighbours, contributions: int) -> float | int:
+    """How far apart neighbours' tables are, for OpenDP's maps: L1 for epsilon, L2 for rho."""
+    dp = _opendp()
+    codes = dp.atom_domain(T="i64")
+    metric = "L1Distance<i64>" if measure == "epsilon" else "L2Distance<f64>"
+    # Of any number of records and categories, since the map depends on neither.
+    records = dp.vector_domain(codes, size=0 if neighbours == "replace" else None)
+    count = dp.t.make_count_by_categories(
+        records, dp.symmetric_distance(), categories=[0], null_category=False, MO=metric, TOA="i64"
+    )
+    if neighbours == "replace":
+        count = dp.t.make_metric_unbounded(records, dp.change_one_distance()) >> count
+    apart = count.map(contributions)
+    if measure == "epsilon":
+        return apart
+    squared = l2_sensitivity_squared(neighbours, contributions)
+    root = math.sqrt(squared)
+    # From above: a root that was rounded down would claim too little.
+    return min(apart, root if Fraction(root) ** 2 >= squared else math.nextafter(root, math.inf))
 
 
 def opendp_version() -> str:
@@ -104,26 +118,25 @@ class _Found(NamedTuple):
     measurement: Any
 
 
-def _scale_for(measure: Measure, budget: float) -> _Found:
+def _scale_for(measure: Measure, budget: float, apart: float | int) -> _Found:
     """The smallest scale, to a unit in the last place, whose map proves the budget."""
-    sensitivity = SENSITIVITY[measure]
-    scale = sensitivity / budget if measure == "epsilon" else sensitivity / math.sqrt(2 * budget)
+    scale = apart / budget if measure == "epsilon" else apart / math.sqrt(2 * budget)
     low, high = SCALE_RANGE
     if not low <= scale <= high:
         too = "large: there would be no noise" if scale < low else "small for integer noise"
         raise ValueError(f"a table's {measure} of {budget:g} is too {too}")
     while True:
         candidate = measurement(measure, scale)
-        proved = candidate.map(distance(measure))
+        proved = candidate.map(apart)
         if proved <= budget:
             return _Found(scale, proved, candidate)
         scale = math.nextafter(scale, math.inf)
 
 
-def _composed(measurements: list[_Found], measure: Measure) -> float:
+def _composed(measurements: list[_Found], apart: float | int) -> float:
     """The total budget by OpenDP's composition of measurements of neighbouring tables."""
     dp = _opendp()
-    return dp.c.make_composition([m.measurement for m in measurements]).map(distance(measure))
+    return dp.c.make_composition([m.measurement for m in measurements]).map(apart)
 
 
 def _opendp() -> Any:

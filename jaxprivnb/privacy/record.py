@@ -3,27 +3,43 @@
 import dataclasses
 import math
 import os
+from fractions import Fraction
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb.noise import Gaussian, Geometric
+from jaxprivnb._pytree import register, shapes_repr
+from jaxprivnb.noise import (
+    Gaussian,
+    Geometric,
+    Neighbours,
+    check_neighbours,
+    l1_sensitivity,
+    l2_sensitivity_squared,
+)
+from jaxprivnb.privacy.bins import Bins
 from jaxprivnb.privacy.budget import Measure
 from jaxprivnb.privacy.columns import read_features
+from jaxprivnb.privacy.conversion import epsilon_from_rho
 from jaxprivnb.privacy.domain import Domain
 from jaxprivnb.tables import NoisyTables, mask_from_categories
 
-NEIGHBOURS = "replace one record"
 FORMAT_VERSION = 1
+
+
+def relation(neighbours: Neighbours, contributions: int) -> str:
+    """What makes a dataset a neighbour, in words."""
+    verb = "replace" if neighbours == "replace" else "add or remove"
+    return f"{verb} {'one record' if contributions == 1 else f'up to {contributions} records'}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
     """The promise: neighbouring datasets give nearly the same releases.
 
-    Neighbours differ in one record, replaced by any other; N is the same, and public.
+    Neighbours differ in up to c records, one person's: replaced by any others, and then N is the
+    same and public, or added or removed, and then N is not known.
     """
 
     measure: Measure
@@ -36,8 +52,15 @@ class Guarantee:
     """Each table's budget by OpenDP's map: the features in order, then the class if released."""
     scales: tuple[float, ...]
     """Noise scales in the same order: b with pmf proportional to exp(-|x|/b), or sigma."""
+    neighbours: Neighbours = "replace"
+    """"replace" or "add-remove"."""
+    contributions: int = 1
+    """c, the records in which neighbours differ at most."""
 
-    neighbours = NEIGHBOURS
+    @property
+    def relation(self) -> str:
+        """What makes a dataset a neighbour, in words."""
+        return relation(self.neighbours, self.contributions)
 
     @property
     def mechanism(self) -> str:
@@ -51,8 +74,10 @@ class Guarantee:
 
     @property
     def sensitivity(self) -> float:
-        """How far one table moves when one record is replaced: 2 in L1, sqrt(2) in L2."""
-        return 2.0 if self.measure == "epsilon" else math.sqrt(2)
+        """How far a table moves: 2 c in L1, sqrt(2) c in L2 where records are replaced; else c."""
+        if self.measure == "epsilon":
+            return float(l1_sensitivity(self.neighbours, self.contributions))
+        return math.sqrt(l2_sensitivity_squared(self.neighbours, self.contributions))
 
     @property
     def rho(self) -> float:
@@ -62,21 +87,55 @@ class Guarantee:
         return math.fsum(e * e / 2 for e in self.per_table)
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """The smallest epsilon at which (epsilon, delta)-DP is promised, by the usual conversion.
+        """The smallest epsilon at which (epsilon, delta)-DP is promised.
 
-        A zCDP release promises no epsilon at delta = 0; at delta > 0 it is
-        rho + 2 sqrt(rho log(1 / delta)).
+        A zCDP release promises no epsilon at delta = 0. At delta > 0 it is the bound of Canonne,
+        Kamath and Steinke, which is below rho + 2 sqrt(rho log(1 / delta)).
         """
         delta = validate.real_number("delta", delta, above=0, below=1, allow_zero=True)
         if self.measure == "epsilon":
             return self.total
         if delta == 0:
             return math.inf
-        return self.rho + 2 * math.sqrt(self.rho * -math.log(delta))
+        return epsilon_from_rho(self.rho, delta)
+
+    def under(self, neighbours: Neighbours = "replace", contributions: int = 1) -> "Guarantee":
+        """What the same noise promises to other neighbours.
+
+        Epsilon goes with the L1 sensitivity, rho with the square of the L2 one. Where records are
+        replaced N is public, and that promises nothing to one who is added or removed: a
+        `ValueError`.
+        """
+        check_neighbours(neighbours, contributions)
+        if (neighbours, contributions) == (self.neighbours, self.contributions):
+            return self
+        if (self.neighbours, neighbours) == ("replace", "add-remove"):
+            raise ValueError(
+                "neighbours must be 'replace' for a release that publishes N: who adds or removes "
+                "a record changes N, so the release tells of it for certain"
+            )
+        moves = l1_sensitivity if self.measure == "epsilon" else l2_sensitivity_squared
+        factor = Fraction(
+            moves(neighbours, contributions), moves(self.neighbours, self.contributions)
+        )
+        total = _from_above(factor * Fraction(self.total))
+        return dataclasses.replace(
+            self,
+            stated=total,
+            total=total,
+            per_table=tuple(_from_above(factor * Fraction(x)) for x in self.per_table),
+            neighbours=neighbours,
+            contributions=contributions,
+        )
 
     def __str__(self) -> str:
         kind = "pure DP" if self.measure == "epsilon" else "zCDP"
-        return f"{self.measure}_total={self.stated:g} ({kind}, {self.neighbours})"
+        return f"{self.measure}_total={self.stated:g} ({kind}, {self.relation})"
+
+
+def _from_above(x: Fraction) -> float:
+    nearest = float(x)
+    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -99,8 +158,8 @@ class Release(NoisyTables):
     """The features' tables as drawn, int64 `[I, K, J]`; masked cells are 0."""
     class_integers: np.ndarray | None = None
     """The class's table as drawn, int64 `[I]`, if it was released."""
-    size: int
-    """N, which float32 could not hold above 2^24."""
+    size: int | None
+    """N, which float32 could not hold above 2^24; None where neighbours differ in N."""
     domain: Domain
     guarantee: Guarantee
     versions: dict[str, str]
@@ -111,7 +170,7 @@ class Release(NoisyTables):
         cls,
         tables: list[np.ndarray],
         class_table: np.ndarray | None,
-        n_records: int,
+        n_records: int | None,
         domain: Domain,
         guarantee: Guarantee,
         versions: dict[str, str],
@@ -155,14 +214,25 @@ class Release(NoisyTables):
         return {f.name: f.categories for f in self.domain.features}
 
     @property
+    def bins(self) -> dict[str, Bins]:
+        """The bins of the features that are numbers."""
+        return {f.name: f.bins for f in self.domain.features if f.bins is not None}
+
+    @property
     def classes(self) -> tuple[Any, ...]:
         """The classes' labels."""
         return self.domain.class_.categories
 
+    @property
+    def size_text(self) -> str:
+        """N in words: "N=60", or "N unknown"."""
+        return "N unknown" if self.size is None else f"N={self.size}"
+
     def encode(self, X: Any) -> np.ndarray:
         """Records as `predict_proba` takes them, int `[n, K]` (`[n, K + 1]` with a class table).
 
-        A value outside the domain is "other" where there is one, otherwise -1, missing.
+        Numbers of a feature with bins become their bins. A value outside the domain is "other"
+        where there is one, otherwise -1, missing.
         """
         columns = read_features(X, self.feature_names)
         codes = [f.codes(columns[f.name], other=True) for f in self.domain.features]
@@ -177,33 +247,15 @@ class Release(NoisyTables):
         save_release(self, path)
 
     def __repr__(self) -> str:
+        if not self._is_whole():
+            return shapes_repr(self)
         I, K, J = self.integers.shape
         class_ = " and the class table" if self.class_integers is not None else ""
         return (
             f"Release({I} classes x {K} features x {J} categories{class_}, "
-            f"N={self.size}, {self.noise!r}, {self.guarantee})"
+            f"{self.size_text}, {self.noise!r}, {self.guarantee})"
         )
 
 
-_CHILDREN = tuple(f.name for f in dataclasses.fields(NoisyTables))
-
-
-def _flatten(release: Release) -> tuple[tuple[Any, ...], None]:
-    return tuple(getattr(release, name) for name in _CHILDREN), None
-
-
-def _flatten_with_keys(release: Release) -> tuple[tuple[tuple[Any, Any], ...], None]:
-    values, aux = _flatten(release)
-    keys = map(jax.tree_util.GetAttrKey, _CHILDREN)
-    return tuple(zip(keys, values, strict=True)), aux
-
-
-def _unflatten(aux: None, values: Any) -> Any:
-    plain = object.__new__(NoisyTables)
-    for name, value in zip(_CHILDREN, values, strict=True):
-        object.__setattr__(plain, name, value)
-    return plain
-
-
 # Names, labels and budgets stay out of the tree: they would key compiled programs.
-jax.tree_util.register_pytree_with_keys(Release, _flatten_with_keys, _unflatten, _flatten)
+register(Release, NoisyTables)

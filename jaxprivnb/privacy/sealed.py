@@ -5,15 +5,18 @@ number of values are bounded before anything is parsed; the checksum shows trunc
 It is no signature: who can write the file can write its checksum.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
 import stat
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxprivnb.study.storage import LocalStorage
+from jaxprivnb.storage import LocalStorage, StorageError
 
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 8
@@ -37,6 +40,35 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     LocalStorage(target.parent).write(target.name, data)
 
 
+def try_output(path: str | os.PathLike[str], inputs: Mapping[str, str | None]) -> None:
+    """Raise unless a file can be written at `path` that replaces none of the inputs.
+
+    Args:
+        path: where to write, after work that cannot be had again.
+        inputs: files that are read, by what the user calls them; None for one that is not given.
+    """
+    target = Path(path)
+    for name, other in inputs.items():
+        if other is not None and _same_file(target, other):
+            raise ValueError(f"{target} is {name}: write to another file")
+    if target.exists() and not target.is_file():
+        raise StorageError(f"cannot write {target}: it is not a regular file")
+    storage, name = LocalStorage(target.parent), f".{target.name}.{uuid.uuid4().hex[:8]}.try"
+    try:
+        storage.write(name, b"")
+        storage.remove(name)
+    except OSError as error:
+        reason = os.strerror(error.errno or errno.EIO)
+        raise StorageError(error.errno, f"cannot write {target}: {reason}") from None
+
+
+def _same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether both are, or would be, one file, under whatever names."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 def unseal(path: str | os.PathLike[str], format_: str, version: int) -> dict[str, Any]:
     """The content of a file that is whole, of this format and version."""
     data = _read_bounded(path)
@@ -49,14 +81,17 @@ def unseal(path: str | os.PathLike[str], format_: str, version: int) -> dict[str
 def open_sealed(data: bytes, format_: str, version: int) -> dict[str, Any]:
     """The same, from bytes."""
     _check_bounds(data)
+    top, problem = None, ""  # raised outside: the parser's errors hold the text, in a context too
     try:
         top = json.loads(data, object_pairs_hook=_distinct, parse_constant=_no_constant)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        problem = "nested too deeply"
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON, or cut off (line {error.lineno}: {error.msg})") from None
+        problem = f"not JSON, or cut off (line {error.lineno}: {error.msg})"
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8 text") from None
+        problem = "not UTF-8 text"
+    if problem:
+        raise ValueError(problem)
     if not isinstance(top, dict) or top.get("format") != format_:
         raise ValueError(f'not a file of format "{format_}"')
     found = top.get("version")
@@ -72,10 +107,16 @@ def open_sealed(data: bytes, format_: str, version: int) -> dict[str, Any]:
     return top["content"]
 
 
-def fields(value: Any, where: str, wanted: dict[str, Any]) -> list[Any]:
-    """The values of an object with exactly these keys and types, in their order."""
+def fields(
+    value: Any, where: str, wanted: dict[str, Any], defaults: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """The values of an object with exactly these keys and types, in their order.
+
+    Keys that files of earlier versions lack have `defaults`.
+    """
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object")
+    value = {**(defaults or {}), **value}
     for key in value:
         if key not in wanted:
             raise ValueError(f"{where} has an unknown key {key[:40]!r}")

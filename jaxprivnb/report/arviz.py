@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb._version import __version__
-from jaxprivnb.report.names import Named, name_cells
+from jaxprivnb.extras import require
+from jaxprivnb.report.names import Names
 from jaxprivnb.report.summary import single
-from jaxprivnb.study.extras import require
 
 if TYPE_CHECKING:
     from jaxprivnb.posterior import Posterior
@@ -43,7 +43,7 @@ def draws_dataset(
     p_class, p_feature = (
         np.asarray(p).reshape(chains, n, *p.shape[1:]) for p in posterior.sample(key, chains * n)
     )
-    named = name_cells(posterior.domain, p_class.shape[-1], posterior.mask)
+    named = Names.of(posterior.domain, p_class.shape[-1], posterior.categories)
     coords: dict[str, Any] = {
         "chain": np.arange(chains),
         "draw": np.arange(n),
@@ -59,7 +59,7 @@ def draws_dataset(
                 p_feature[:, :, :, k, cells],
             )
     else:
-        real = np.asarray(posterior.mask)
+        real = np.asarray(posterior.categories)
         K, J = len(named.domain.features), real.shape[-1]
         cube = np.where(real, p_feature, np.nan)[:, :, :, :K]
         variables["p_feature"] = (("chain", "draw", CLASS, FEATURE, CATEGORY), cube)
@@ -74,7 +74,7 @@ def draws_dataset(
     return xarray.Dataset(variables, coords=coords, attrs=attributes)
 
 
-def _category_coordinates(named: Named, J: int) -> dict[str, Any]:
+def _category_coordinates(named: Names, J: int) -> dict[str, Any]:
     """The categories' labels where features share them, otherwise their places.
 
     `category_label` (feature, category) has every feature's own labels as text; "" where masked.

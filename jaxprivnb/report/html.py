@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxprivnb import validate
-from jaxprivnb.report.names import Named, name_cells, shown
+from jaxprivnb.report.names import Names, shown
 from jaxprivnb.report.text import has_numbers
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def posterior_html(posterior: "Posterior") -> str:
     caption = _line(repr(posterior))
     if not has_numbers(posterior) or posterior.batch_shape:
         return caption
-    named = name_cells(posterior.domain, posterior.class_mean.shape[0], posterior.mask)
+    named = Names.of(posterior.domain, posterior.class_mean.shape[0], posterior.categories)
     by_class = _pairs(posterior.class_mean, posterior.class_sd)
     by_feature = _pairs(posterior.feature_mean, posterior.feature_sd)
     class_ = named.domain.class_
@@ -42,7 +42,7 @@ def tables_html(tables: "NoisyTables") -> str:
     known = isinstance(counts, np.ndarray) or hasattr(counts, "sharding")
     if not known or not validate.is_concrete(counts) or tables.batch_shape:
         return caption
-    named = name_cells(getattr(tables, "domain", None), tables.n_classes, tables.real)
+    named = Names.of(getattr(tables, "domain", None), tables.n_classes, _categories(tables))
     values = np.asarray(counts)
     html = _feature_grids(named, lambda i, k, j: f"{values[i, k, j]:g}", "{} by {}")
     class_table = getattr(tables, "class_integers", None)
@@ -65,7 +65,7 @@ def summary_html(summary: "Summary") -> str:
     return html + (_line(f"... {more} more rows: print() shows them all") if more > 0 else "")
 
 
-def _feature_grids(named: Named, cell: Callable[[int, int, int], str], title: str) -> str:
+def _feature_grids(named: Names, cell: Callable[[int, int, int], str], title: str) -> str:
     """A table a feature: classes down, categories across."""
     domain, cells = named
     html = ""
@@ -111,3 +111,9 @@ def _pairs(mean: Any, sd: Any) -> np.ndarray:
     """Mean ± sd as text, in the arrays' shape."""
     both = np.vectorize(lambda m, s: f"{m:.3f} ± {s:.3f}", otypes=[object])
     return both(np.asarray(mean), np.asarray(sd))
+
+
+def _categories(tables: "NoisyTables") -> Any:
+    """Categories that any class can have, bool `[..., K, J]`."""
+    by_feature = tables.real.ndim == len(tables.batch_shape) + 2
+    return tables.real if by_feature else tables.real.any(-3)

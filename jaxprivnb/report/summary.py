@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxprivnb import validate
+from jaxprivnb import totals, validate
+from jaxprivnb.extras import require
 from jaxprivnb.privacy.domain import Label
-from jaxprivnb.report.names import name_cells, shown
-from jaxprivnb.report.text import doubt
+from jaxprivnb.report.names import Names, in_csv, shown
+from jaxprivnb.report.text import n_records_p_value
 from jaxprivnb.status import Status
-from jaxprivnb.study.extras import require
 
 if TYPE_CHECKING:
     from jaxprivnb.posterior import Posterior
 
 COLUMNS = ("feature", "category", "class", "mean", "sd", "lower", "upper")
+COUNT_COLUMNS = ("count_mean", "count_lower", "count_upper")
 _SHOWN = 60
 """Rows that a repr shows; printing shows all."""
 
@@ -37,6 +38,12 @@ class Row(NamedTuple):
     """Lower end of the equal-tailed interval."""
     upper: float
     """Upper end."""
+    count_mean: float | None = None
+    """Posterior mean of the true count, if counts were asked for."""
+    count_lower: int | None = None
+    """Lower end of the equal-tailed interval of the true count."""
+    count_upper: int | None = None
+    """Upper end."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -49,26 +56,53 @@ class Summary:
     posterior: str
     """The posterior's type."""
     status: Status
-    doubt: str = ""
-    """What is odd about the release, if anything: see `NoisyTables.doubt`."""
+    n_records_p_value: float | None = None
+    """How well the totals fit N, if that is known: see `NoisyTables.n_records_p_value`."""
+    n_records: tuple[float, int, int] | None = None
+    """Posterior mean of N and its interval, where N is not known."""
+    counts: bool = False
+    """Whether the rows say what is known of the true counts, too."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return (*COLUMNS, *COUNT_COLUMNS) if self.counts else COLUMNS
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with columns feature, category, class, mean, sd, lower, upper."""
+        """A `pandas.DataFrame` with columns feature, category, class, mean, sd, lower, upper, and
+        count_mean, count_lower, count_upper if counts were asked for.
+        """
         pandas = require("pandas", "pandas", "to_pandas")
-        return pandas.DataFrame(self.rows, columns=list(COLUMNS))
+        size = len(self.columns)
+        frame = pandas.DataFrame([row[:size] for row in self.rows], columns=list(self.columns))
+        # Labels as they are: with None among them pandas would make floats of whole numbers.
+        frame["class"] = pandas.Series([row.class_ for row in self.rows], dtype=object)
+        return frame
 
     def to_csv(self) -> str:
-        """The same columns as CSV text; `class` is empty in the rows of P(Y)."""
+        """The same columns as CSV text; `class` is empty in the rows of P(Y).
+
+        A label that a spreadsheet would take for a formula has an apostrophe before it, and what is
+        not printable is escaped.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(self.rows)
+        size = len(self.columns)
+        writer.writerow(self.columns)
+        writer.writerows([*map(in_csv, row[:3]), *row[3:size]] for row in self.rows)
         return text.getvalue()
 
     def heading(self) -> str:
-        """What the numbers are."""
-        failed = "" if self.status == Status.SUCCESS else f", status {self.status.name}"
-        return f"{self.posterior}, {self.level:g} intervals{failed}{self.doubt}"
+        """What the numbers are, and below it what is wrong with them."""
+        good = self.status == Status.SUCCESS
+        failed = "" if good else f", status {self.status.name}"
+        fits = totals.describe(self.n_records_p_value)
+        means = "" if good else f"\n{self.status.sentence}"
+        size = ""
+        if self.n_records is not None:
+            mean, low, high = self.n_records
+            size = f", N = {mean:.1f} ({low} to {high})"
+        return f"{self.posterior}, {self.level:g} intervals{failed}{fits}{size}{means}"
 
     def table(self, limit: int | None = None) -> str:
         """One line a parameter, under the distribution it belongs to; the first `limit` rows."""
@@ -76,11 +110,21 @@ class Summary:
         labels = [shown(row.category) for row in rows]
         titles = [self.distribution(row) for row in rows]
         width = max(map(len, [titles[0], *labels])) + 2
-        lines = [f"{'':{width}}" + "".join(f"{name:>9}" for name in COLUMNS[3:])]
+        heads = [f"{name:>9}" for name in COLUMNS[3:]]
+        if self.counts:
+            heads += [f"{'count':>11}", f"{'from':>9}", f"{'to':>9}"]
+        lines = [f"{'':{width}}" + "".join(heads)]
         for r, (title, label, row) in enumerate(zip(titles, labels, rows, strict=True)):
             if r == 0 or title != titles[r - 1]:
                 lines.append(title)
-            lines.append(f"  {label:<{width - 2}}" + "".join(f"{x:9.4f}" for x in row[3:]))
+            cells = [f"{x:9.4f}" for x in row[3:7]]
+            if self.counts:
+                cells += [
+                    f"{row.count_mean:11.1f}",
+                    f"{row.count_lower:9d}",
+                    f"{row.count_upper:9d}",
+                ]
+            lines.append(f"  {label:<{width - 2}}" + "".join(cells))
         return "\n".join(lines)
 
     def distribution(self, row: Row) -> str:
@@ -105,24 +149,31 @@ class Summary:
         return summary_html(self)
 
 
-def summarise_posterior(posterior: "Posterior", level: float) -> Summary:
+def summarise_posterior(posterior: "Posterior", level: float, counts: bool = False) -> Summary:
     """The table of one dataset's posterior."""
     single("summary", posterior)
     level = validate.real_number("level", level, above=0, below=1)
     by_class = _columns(posterior, "class", level)  # [I, 4]
     by_feature = _columns(posterior, "feature", level)  # [I, K, J, 4]
-    domain, cells = name_cells(posterior.domain, len(by_class), posterior.mask)
+    of_class, of_feature = _counts(posterior, level) if counts else ({}, {})
+    domain, cells = Names.of(posterior.domain, len(by_class), posterior.categories)
     classes = domain.class_.categories
     rows = [
-        Row(domain.class_.name, label, None, *by_class[i].tolist())
+        Row(domain.class_.name, label, None, *by_class[i].tolist(), *of_class.get((i,), ()))
         for i, label in enumerate(classes)
     ]
     for k, feature in enumerate(domain.features):
         for i, class_ in enumerate(classes):
             for j, label in zip(cells[k], feature.categories, strict=True):
-                rows.append(Row(feature.name, label, class_, *by_feature[i, k, j].tolist()))
+                own = (*by_feature[i, k, j].tolist(), *of_feature.get((i, k, j), ()))
+                rows.append(Row(feature.name, label, class_, *own))
     status = Status(int(posterior.status))
-    return Summary(tuple(rows), level, type(posterior).__name__, status, doubt(posterior))
+    kind = type(posterior).__name__
+    p, size = n_records_p_value(posterior), None
+    if getattr(posterior, "n_records_pmf", None) is not None:
+        low, high = (int(x) for x in posterior.n_records_interval(level))  # type: ignore[attr-defined]
+        size = (float(posterior.n_records_mean), low, high)  # type: ignore[attr-defined]
+    return Summary(tuple(rows), level, kind, status, p, size, counts)
 
 
 def single(method: str, posterior: "Posterior") -> None:
@@ -140,3 +191,19 @@ def _columns(posterior: Any, which: str, level: float) -> np.ndarray:
     mean, sd = (getattr(posterior, f"{which}_{name}") for name in ("mean", "sd"))
     lower, upper = getattr(posterior, f"{which}_interval")(level)
     return np.stack([np.asarray(x) for x in (mean, sd, lower, upper)], axis=-1)
+
+
+def _counts(posterior: Any, level: float) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """(Mean, lower, upper) of true counts, by (i,) and by (i, k, j)."""
+    if not hasattr(posterior, "count_interval"):
+        raise TypeError(
+            f"counts are known to the exact posterior alone, and this is a "
+            f"{type(posterior).__name__}: fit_exact"
+        )
+    found = []
+    for which in ("class_count", "count"):
+        ends = getattr(posterior, f"{which}_interval")(level)
+        mean, low, high = map(np.asarray, (getattr(posterior, f"{which}_mean"), *ends))
+        at = np.ndindex(mean.shape)
+        found.append({x: (float(mean[x]), int(low[x]), int(high[x])) for x in at})
+    return found[0], found[1]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxprivnb import validate
+from jaxprivnb import totals, validate
 from jaxprivnb._pytree import shapes_repr
-from jaxprivnb.report.names import name_cells, shown
+from jaxprivnb.report.names import Names, shown
 from jaxprivnb.status import Status
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def describe_posterior(posterior: "Posterior") -> str:
     """
     if not has_numbers(posterior):
         return shapes_repr(posterior)
-    I, (K, J) = posterior.class_mean.shape[-1], posterior.mask.shape[-2:]
+    I, (K, J) = posterior.class_mean.shape[-1], posterior.categories.shape[-2:]
     if posterior.domain is not None:
         K = len(posterior.domain.features)  # without the class's own table
     parts = [f"{I} classes x {K} features x {J} categories"]
@@ -34,14 +34,19 @@ def describe_posterior(posterior: "Posterior") -> str:
         parts.append(_class_probabilities(posterior))
         for name in posterior.headline:
             parts.append(f"{name}={float(getattr(posterior, name)):.6g}")
-    parts.append(f"status {_statuses(np.asarray(posterior.status))}{doubt(posterior)}")
+    parts.append(f"status {_statuses(np.asarray(posterior.status))}{_doubt(posterior)}")
     return f"{type(posterior).__name__}({', '.join(parts)})"
 
 
-def doubt(posterior: Any) -> str:
-    """What is odd about the tables that the posterior keeps, if it keeps them."""
+def n_records_p_value(posterior: "Posterior") -> float | None:
+    """How well N fits the tables, if the posterior was told, or keeps them."""
     tables = getattr(posterior, "tables", None)
-    return "" if tables is None else tables.doubt()
+    told = posterior.n_records_p_value
+    return told if told is not None or tables is None else tables.n_records_p_value()
+
+
+def _doubt(posterior: "Posterior") -> str:
+    return totals.describe(n_records_p_value(posterior), only_doubts=True)
 
 
 def has_numbers(posterior: Any) -> bool:
@@ -53,7 +58,7 @@ def has_numbers(posterior: Any) -> bool:
 
 def _class_probabilities(posterior: "Posterior") -> str:
     mean, sd = np.asarray(posterior.class_mean), np.asarray(posterior.class_sd)
-    domain = name_cells(posterior.domain, len(mean), posterior.mask).domain
+    domain = Names.of(posterior.domain, len(mean), posterior.categories).domain
     pairs = zip(domain.class_.categories, mean, sd, strict=True)
     each = [f"{shown(label)}: {p:.3f} ± {s:.3f}" for label, p, s in pairs]
     if len(each) > _CLASSES:

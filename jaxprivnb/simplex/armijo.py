@@ -5,26 +5,15 @@ to 0. The step s is the first of s0, nu s0, nu^2 s0, ... with
 
     f(x(s)) >= f(x) + sigma s grad f . d                                          (eq. 12)
 
-Three rules choose W, the path x(s) and s0:
-
-`"longest"`, the paper to the letter: W = diag(x), so L = x . grad f (eq. 11); x(s) = x + s d, which
-is log x + log(1 + s r) in logarithms; s0 just below -1 / min_j r_j, where the path leaves (eq. 13).
-
-`"spectral"`: the same, but s0 is the Barzilai-Borwein step of the last two points where that is
-shorter. The paper leaves s0 free below the limit; this needs far fewer steps and backtracks.
-
-`"curvature"`: W = diag(x / (|C| + 2 |A| x)), the inverse of the Hessian, which is diagonal; and the
-arc log x(s) = log x + s d / x, which has the same direction at s = 0 and never leaves. Under eq. 13
-a coordinate that is on its way to exp(-1e6) holds up all others at a factor 100 a step; along the
-arc it does not. s0 = 1, or less where a rising coordinate would go beyond min(1, |C / 2A|).
-
-Where A spans many orders of magnitude the paper's direction often does not reach its tolerance in
-thousands of steps. "curvature" does on every problem of the tests, and so it is the default.
+A rule chooses W, the path x(s) and s0. `Longest` is the paper's to the letter; `Curvature` scales
+by the Hessian. Where A spans many orders of magnitude the paper's direction often does not reach
+its tolerance in thousands of steps. `Curvature` does on every problem of the tests, and so it is
+the default.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -49,23 +38,21 @@ class Armijo:
     """Most ascent steps in one call. A fit needs no more than one (bench/armijo_steps.py)."""
     tol: float = 0.0
     """Stop when the gap is below tol * (1 + |f|), never below rounding."""
-    longest: float = 0.99
-    """Share of the distance to the boundary that a straight step may go, in (0, 1)."""
-    rule: Literal["curvature", "spectral", "longest"] = "curvature"
-    """Direction, path and first step; see the module."""
+    rule: "Rule | Literal['curvature', 'longest']" = "curvature"
+    """Direction, path and first step: a `Rule`, or the name of one."""
 
     def __post_init__(self) -> None:
-        for name in ("nu", "sigma", "longest"):
+        for name in ("nu", "sigma"):
             validate.real_number(name, getattr(self, name), above=0, below=1)
         validate.whole_number("inner_steps", self.inner_steps, at_least=1)
         validate.real_number("tol", self.tol, above=0, allow_zero=True)
-        validate.choice("rule", self.rule, ("curvature", "spectral", "longest"))
+        _named(self.rule)
 
     def solve(self, problem: SimplexProblem, log_x: jax.Array) -> SimplexSolution:
         """Up to `inner_steps` ascent steps from log_x `[J]`."""
         problem = problem.centred()
         eps = jnp.finfo(log_x.dtype).eps
-        ray = self._arc if self.rule == "curvature" else self._line
+        rule = _named(self.rule)
 
         def close(log_x: jax.Array, value: jax.Array) -> jax.Array:
             small = jnp.maximum(jnp.asarray(self.tol, log_x.dtype), 4 * eps)
@@ -75,22 +62,16 @@ class Armijo:
             return ~at.done & (at.steps < self.inner_steps)
 
         def ascend(at: _Point) -> _Point:
-            log_x, value, found = self._search(problem, at, ray(problem, at))
-            return _Point(
-                log_x,
-                value,
-                jnp.where(found, at.log_x, at.before),
-                at.steps + 1,
-                ~found | close(log_x, value),
-            )
+            log_x, value, found = self._search(problem, at, rule.ray(problem, at.log_x, at.value))
+            return _Point(log_x, value, at.steps + 1, ~found | close(log_x, value))
 
         value = problem.objective(log_x)
-        start = _Point(log_x, value, log_x, jnp.zeros((), jnp.int32), close(log_x, value))
+        start = _Point(log_x, value, jnp.zeros((), jnp.int32), close(log_x, value))
         end = lax.while_loop(unfinished, ascend, start)
         return conclude(problem, end.log_x, end.steps, self.tol)
 
     def _search(
-        self, problem: SimplexProblem, at: "_Point", ray: "_Ray"
+        self, problem: SimplexProblem, at: "_Point", ray: "Ray"
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Backtrack along a ray: (log x, f, whether a step was accepted)."""
         real = problem.real
@@ -118,9 +99,42 @@ class Armijo:
             ok,
         )
 
-    def _arc(self, problem: SimplexProblem, at: "_Point") -> "_Ray":
-        """The rule "curvature"."""
-        real, log_x = problem.real, at.log_x
+
+class Ray(NamedTuple):
+    """What a line search goes along."""
+
+    path: Callable[[jax.Array], jax.Array]
+    """The step s to log x(s), not normalised."""
+    slope: jax.Array
+    """grad f . d."""
+    first: jax.Array
+    """s0."""
+    shortest: jax.Array
+    """Steps below this are not tried."""
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """A hashable choice of W, the path and s0."""
+
+    def ray(self, problem: SimplexProblem, log_x: jax.Array, value: jax.Array) -> Ray:
+        """The ray from log_x `[J]`, where f is `value`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Curvature:
+    """W = diag(x / (|C| + 2 |A| x)), the inverse of the Hessian, which is diagonal.
+
+    The path is the arc log x(s) = log x + s d / x, which has the straight one's direction at s = 0
+    and never leaves. Under eq. 13 a coordinate that is on its way to exp(-1e6) holds up all others
+    at a factor 100 a step; along the arc it does not. s0 = 1, or less where a rising coordinate
+    would go beyond min(1, |C / 2A|).
+    """
+
+    def ray(self, problem: SimplexProblem, log_x: jax.Array, value: jax.Array) -> Ray:
+        """The arc from log_x `[J]`."""
+        real = problem.real
         x, g = jnp.exp(log_x), problem.gradient(log_x)
         bend = jnp.where(real, -problem.C - 2 * problem.A * x, 1)
         weight = x / bend
@@ -133,58 +147,46 @@ class Armijo:
         first = jnp.minimum(1, jnp.min(jnp.where(rising, room, jnp.inf)))
         # A coordinate at exp(-500) has no slope and much to gain, so no step is too short to try.
         nothing = jnp.zeros((), log_x.dtype)
-        return _Ray(lambda s: log_x + s * speed, jnp.sum(x * speed * r), first, nothing)
+        return Ray(lambda s: log_x + s * speed, jnp.sum(x * speed * r), first, nothing)
 
-    def _line(self, problem: SimplexProblem, at: "_Point") -> "_Ray":
-        """The rules "spectral" and "longest"."""
-        real, log_x = problem.real, at.log_x
-        x, r = _residual(problem, log_x)
+
+@dataclasses.dataclass(frozen=True)
+class Longest:
+    """W = diag(x), so L = x . grad f (eq. 11), along the straight path x(s) = x + s d.
+
+    That is log x + log(1 + s r) in logarithms. s0 is just below -1 / min_j r_j, where the path
+    leaves (eq. 13).
+    """
+
+    share: float = 0.99
+    """Of the distance to the boundary that a step may go, in (0, 1)."""
+
+    def __post_init__(self) -> None:
+        validate.real_number("share", self.share, above=0, below=1)
+
+    def ray(self, problem: SimplexProblem, log_x: jax.Array, value: jax.Array) -> Ray:
+        """The straight line from log_x `[J]`."""
+        real = problem.real
+        x, g = jnp.exp(log_x), problem.gradient(log_x)
+        r = jnp.where(real, g - jnp.sum(x * g), 0)
         slope = jnp.sum(x * r * r)  # grad f . d
         lowest = jnp.min(jnp.where(real, r, jnp.inf))
-        limit = jnp.where(lowest < 0, self.longest / jnp.where(lowest < 0, -lowest, 1), 1e6)
-        first = limit
-        if self.rule == "spectral":
-            first = jnp.minimum(_spectral_step(problem, at, x, r, slope), limit)
+        first = jnp.where(lowest < 0, self.share / jnp.where(lowest < 0, -lowest, 1), 1e6)
         # A gain below the rounding of f cannot be seen, so it is not searched for.
-        visible = jnp.finfo(log_x.dtype).eps * (1 + jnp.abs(at.value))
+        visible = jnp.finfo(log_x.dtype).eps * (1 + jnp.abs(value))
         shortest = visible / jnp.where(slope > 0, slope, 1)
-        return _Ray(lambda s: log_x + jnp.log1p(s * r), slope, first, shortest)
+        return Ray(lambda s: log_x + jnp.log1p(s * r), slope, first, shortest)
 
 
-def _residual(problem: SimplexProblem, log_x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(x, r = grad f - x . grad f), eq. 11."""
-    x, g = jnp.exp(log_x), problem.gradient(log_x)
-    return x, jnp.where(problem.real, g - jnp.sum(x * g), 0)
+RULES: dict[str, Rule] = {"curvature": Curvature(), "longest": Longest()}
+"""The rules by name."""
 
 
-def _spectral_step(
-    problem: SimplexProblem, at: "_Point", x: jax.Array, r: jax.Array, slope: jax.Array
-) -> jax.Array:
-    """<dx, dx> / -<dx, dg> in the metric 1/x of the last move; at first, Newton's along d."""
-    old_x, old_r = _residual(problem, at.before)
-    dx = x - old_x
-    tiny = jnp.finfo(x.dtype).tiny
-    length = jnp.sum(jnp.where(problem.real, dx * dx / jnp.maximum(old_x, tiny), 0))
-    bend = -jnp.sum(dx * (r - old_r))
-    usual = bend > jnp.finfo(x.dtype).eps * length
-    d = x * r
-    bend_along_d = jnp.sum(jnp.where(problem.real, -2 * problem.A * d * d - problem.C * d * r, 0))
-    newton = slope / jnp.where(bend_along_d > 0, bend_along_d, 1)
-    step = jnp.where(usual, length / jnp.where(usual, bend, 1), 1.0)
-    return jnp.where(at.steps > 0, step, jnp.where(bend_along_d > 0, newton, 1.0)).astype(x.dtype)
-
-
-class _Ray(NamedTuple):
-    """What a line search goes along."""
-
-    path: Callable[[jax.Array], jax.Array]
-    """Step to log x, not normalised."""
-    slope: jax.Array
-    """grad f . d."""
-    first: jax.Array
-    """s0."""
-    shortest: jax.Array
-    """Steps below this are not tried."""
+def _named(rule: Any) -> Rule:
+    """The rule itself, checked."""
+    if isinstance(rule, Rule):
+        return rule
+    return RULES[validate.choice("rule", rule, RULES)]
 
 
 class _Point(NamedTuple):
@@ -193,8 +195,6 @@ class _Point(NamedTuple):
     log_x: jax.Array
     value: jax.Array
     """f at the point."""
-    before: jax.Array
-    """log x one step ago."""
     steps: jax.Array
     done: jax.Array
     """Converged, or no step was accepted."""

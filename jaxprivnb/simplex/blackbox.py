@@ -6,7 +6,7 @@ dropped and the next ones are made shorter until some succeed, so the objective 
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,9 @@ class Optax:
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, optax.GradientTransformation):
-            raise TypeError(f"optimizer must be an optax optimiser, got {self.optimizer!r}")
+            raise TypeError(
+                f"optimizer must be an optax optimiser, got {validate.describe(self.optimizer)}"
+            )
         validate.whole_number("inner_steps", self.inner_steps, at_least=1)
         validate.real_number("shrink", self.shrink, above=0, below=1)
 
@@ -88,8 +90,7 @@ class _Proposal(NamedTuple):
 
     log_x: jax.Array
     value: jax.Array
-    optimizer: Any
-    """The optax state."""
+    optimizer: optax.OptState
     scale: jax.Array
     """Factor of the optimiser's moves, at most 1."""
     steps: jax.Array

@@ -29,7 +29,7 @@ class SimplexProblem(NamedTuple):
         return self._replace(B=self.B - jnp.max(jnp.where(self.real, self.B, -jnp.inf)))
 
     def objective(self, log_x: jax.Array) -> jax.Array:
-        """F at x = exp(log_x), a scalar."""
+        """f at x = exp(log_x), a scalar."""
         x = jnp.exp(log_x)
         return jnp.sum(jnp.where(self.real, x * (self.A * x + self.B + self.C * log_x), 0))
 
@@ -95,6 +95,6 @@ class SimplexSolver(Protocol):
 
 
 def normalise(log_x: jax.Array, real: jax.Array) -> jax.Array:
-    """Log x - log sum exp(log x) over real coordinates, `LOG_ZERO` elsewhere."""
+    """log x - log sum exp(log x) over real coordinates, `LOG_ZERO` elsewhere."""
     inside = jnp.where(real, log_x, LOG_ZERO)
     return jnp.where(real, log_x - logsumexp(inside, axis=-1, keepdims=True), LOG_ZERO)

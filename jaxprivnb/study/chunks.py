@@ -58,6 +58,10 @@ def all_chunks(spec: Spec) -> Iterator[Chunk]:
     return (chunk(spec, number) for number in range(n_chunks(spec)))
 
 
+def go_on() -> None:
+    """What is done between two pieces of a chunk where nobody may want it to stop: nothing."""
+
+
 def replicate_id(spec: Spec, r: int) -> ReplicateId:
     """Noise draws vary fastest, then data sets, then parameters."""
     outer, noise_draw = divmod(r, spec.replicates.noise_draws)

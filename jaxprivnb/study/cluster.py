@@ -2,18 +2,20 @@
 
 Each chunk is one task: a worker computes it and writes its own part, and only a receipt travels
 back. Dask reruns the tasks of a worker that is lost; a part that was already written is written
-again, with the same rows. Workers must reach the same storage, under the same path or URL.
+again, with the same rows. Workers must reach the same storage, under the same path or URL. They
+are told of the study's methods when they join, so those need be registered here alone.
 """
 
 import contextlib
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from jaxprivnb.extras import require
+from jaxprivnb.methods import METHODS, register
 from jaxprivnb.study.chunks import Chunk, chunk
-from jaxprivnb.study.extras import require
+from jaxprivnb.study.folder import Receipt, StudyFolder
 from jaxprivnb.study.run import Finished, compute_and_store
 from jaxprivnb.study.spec import Spec, from_dict
-from jaxprivnb.study.store import Receipt, Store
 
 _RETRIES = 2
 """How often a chunk is tried again after an exception of its own; a lost worker is not one."""
@@ -21,7 +23,7 @@ _RETRIES = 2
 
 def dask_engine(
     spec: Spec,
-    store: Store,
+    folder: StudyFolder,
     pending: list[Chunk],
     *,
     workers: int | None = None,
@@ -30,7 +32,8 @@ def dask_engine(
     """Submit every pending chunk; yield them as they are stored."""
     distributed = require("distributed", "cluster", "the dask engine")
     with _client(distributed, workers, address) as client:
-        description, url = spec.to_dict(), store.storage.url
+        client.register_plugin(_methods_plugin(distributed, spec))
+        description, url = spec.to_dict(), folder.storage.url
         futures = [
             client.submit(
                 worker_task, description, url, piece.number,
@@ -54,8 +57,22 @@ def worker_task(
 ) -> tuple[tuple[int, ...], float]:
     """What a worker runs: everything it needs is in the arguments."""
     spec = from_dict(description)
-    finished = compute_and_store(spec, Store(url, spec), chunk(spec, number))
+    finished = compute_and_store(spec, StudyFolder(url, spec), chunk(spec, number))
     return tuple(finished.receipt), finished.seconds
+
+
+def _methods_plugin(distributed: Any, spec: Spec) -> Any:
+    """What makes the spec's methods known to every worker, whenever it joins."""
+    known = [METHODS[arm.method] for arm in spec.arms]
+
+    class Methods(distributed.WorkerPlugin):
+        name = "jaxprivnb-methods"
+
+        def setup(self, worker: Any) -> None:
+            for method in known:
+                register(method, replace=True)
+
+    return Methods()
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from jaxprivnb.extras import MissingExtraError, require
 from jaxprivnb.study.chunks import Chunk
-from jaxprivnb.study.extras import MissingExtraError, require
 from jaxprivnb.study.spec import Cell, Spec
 
 _LINE_SECONDS = 5.0
@@ -40,6 +40,9 @@ class Display:
         # At least so many chunks, and so long: many workers finish theirs in bursts.
         while len(self.recent) > _RECENT_CHUNKS + 1 and now - self.recent[1][0] >= _RECENT_SECONDS:
             self.recent.popleft()
+
+    def stopping(self, chunks: int) -> None:
+        """The run was told to stop while so many chunks were under way."""
 
     def stop(self) -> None:
         """The run ended, one way or another."""
@@ -76,7 +79,7 @@ class LogDisplay(Display):
         self.last = self.started
         self._say(
             f"{spec.name}: {len(spec.cells)} cells x {spec.replicates.total} replicates x "
-            f"{len(spec.methods)} methods; {self.resumed} of {self.total} replicates done before"
+            f"{len(spec.arms)} methods; {self.resumed} of {self.total} replicates done before"
         )
 
     def finished(self, piece: Chunk, failures: int) -> None:
@@ -90,6 +93,10 @@ class LogDisplay(Display):
                 f"{self.rate:.0f}/s, {self.time_left} left, {self.failures} failures; "
                 f"at {describe_cell(self.spec.cells[piece.cell])}"
             )
+
+    def stopping(self, chunks: int) -> None:
+        """Say what is waited for."""
+        self._say(stopping_line(chunks))
 
     def _say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=self.stream, flush=True)
@@ -118,6 +125,10 @@ class LiveDisplay(Display):
         """The next refresh shows it."""
         super().finished(piece, failures)
         self.active = piece.cell
+
+    def stopping(self, chunks: int) -> None:
+        """Say above the picture what is waited for."""
+        self.live.console.print(stopping_line(chunks), highlight=False)
 
     def stop(self) -> None:
         """Leave the last picture on the screen."""
@@ -182,6 +193,15 @@ def choose_display(display: Display | str | None) -> Display:
         except MissingExtraError:
             pass
     return LogDisplay()
+
+
+def stopping_line(chunks: int) -> str:
+    """What happens between a Ctrl-C and the end."""
+    what = "1 chunk is" if chunks == 1 else f"{chunks} chunks are"
+    return (
+        f"stopping: {what} under way and will be left at the next piece (a program that is being "
+        "compiled is waited for); what is stored is kept. Ctrl-C again ends at once"
+    )
 
 
 def describe_cell(cell: Cell) -> str:

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxprivnb.extras import require
+from jaxprivnb.methods import METHODS, Look
+from jaxprivnb.storage import open_storage
 from jaxprivnb.study.display import varying
-from jaxprivnb.study.extras import require
 from jaxprivnb.study.load import Study, method_codes
 from jaxprivnb.study.spec import Replicates
-from jaxprivnb.study.storage import open_storage
-from jaxprivnb.study.summary import Summary, summarise
-from jaxprivnb.style import DPI, FONT, PAGE, Style, styles
+from jaxprivnb.study.summary import StudySummary, summarise
+from jaxprivnb.style import DPI, FONT, PAGE, looks
 
 FIGURES = ("figure1", "efficiency", "coverage", "width", "iterations")
 ROW_HEIGHT = 1.55
@@ -27,8 +28,8 @@ class Data(NamedTuple):
     """What the drawing functions share."""
 
     study: Study
-    summary: Summary
-    styles: list[Style]
+    summary: StudySummary
+    looks: list[Look]
     """One a method of the spec."""
 
 
@@ -38,11 +39,12 @@ def plot_study(
     *,
     figures: tuple[str, ...] = FIGURES,
     suffix: str = "png",
-    summary: Summary | None = None,
+    summary: StudySummary | None = None,
 ) -> list[str]:
     """Draw figures of a study into a folder or URL; the names of the files.
 
-    Figures that do not apply (efficiency without `exact`, iterations without `vb`) are left out.
+    Figures that do not apply (efficiency without `exact`, iterations where no fit has any) are left
+    out.
     """
     unknown = [name for name in figures if name not in FIGURES]
     if unknown:
@@ -57,19 +59,22 @@ def plot_study(
     return files
 
 
-def draw(study: Study, name: str, summary: Summary | None = None) -> list[Any]:
+def draw(study: Study, name: str, summary: StudySummary | None = None) -> list[Any]:
     """The `matplotlib.figure.Figure` pages of one figure; empty if it does not apply."""
-    panel, title, y_label, log_y, needs = _FIGURES[name]
+    kind = _FIGURES[name]
+    words = {"level": f"{100 * reported_level(study):g}%"}
+    if name == "width":
+        words = {"level": f"{100 * study.spec.width_level:g}%"}
+    kind = kind._replace(title=kind.title.format(**words), y_label=kind.y_label.format(**words))
     data = Data(
-        study, summary or summarise(study), styles((m.label, m.method) for m in study.spec.methods)
+        study, summary or summarise(study), looks((a.label, a.method) for a in study.spec.arms)
     )
-    methods = [m.method for m in study.spec.methods]
-    if needs is not None and needs not in methods:
+    if not kind.applies(data):
         return []
     width = len(study.spec.epsilon_per_table)
     cells = [range(i, i + width) for i in range(0, len(study.spec.cells), width)]
     pages = [cells[i : i + _ROWS_A_PAGE] for i in range(0, len(cells), _ROWS_A_PAGE)]
-    return [_page(data, rows, panel, title, y_label, log_y, needs) for rows in pages]
+    return [_page(data, rows, kind) for rows in pages]
 
 
 def render(figure: Any, suffix: str = "png") -> bytes:
@@ -81,44 +86,48 @@ def render(figure: Any, suffix: str = "png") -> bytes:
     return sink.getvalue()
 
 
-def _page(
-    data: Data,
-    rows: list[range],
-    panel: Callable[..., set[int]],
-    title: str,
-    y_label: str,
-    log_y: bool,
-    needs: str | None,
-) -> Any:
+def _page(data: Data, rows: list[range], kind: "_Kind") -> Any:
     """One page of panels."""
     matplotlib = require("matplotlib", "figures", "drawing a study")
     figure_module = require("matplotlib.figure", "figures", "drawing a study")
     require("matplotlib.backends.backend_agg", "figures", "drawing a study")
     with matplotlib.rc_context(FONT):
-        both = needs != "vb"  # iterations belong to the whole fit, not to one of the two
         figure = figure_module.Figure(
             figsize=(PAGE, 1.1 + ROW_HEIGHT * len(rows)), layout="constrained"
         )
-        axes = figure.subplots(
-            len(rows), 2 if both else 1, sharex=True, sharey="col", squeeze=False
-        )
+        axes = figure.subplots(len(rows), len(kind.sides), sharex=True, sharey="col", squeeze=False)
         drawn: set[int] = set()
         for i, cells in enumerate(rows):
-            for j, what in enumerate(("feature", "class")[: axes.shape[1]]):
+            for j, what in enumerate(kind.sides):
                 axis = axes[i, j]
-                drawn |= panel(axis, data, list(cells), what)
+                drawn |= kind.panel(axis, data, list(cells), what)
                 axis.set_xscale("log")
-                if log_y:
+                _plain_numbers(axis.xaxis)
+                if kind.log_y:
                     axis.set_yscale("log")
+                    _plain_numbers(axis.yaxis)
                 label = varying(data.study.spec, data.study.spec.cells[cells[0]])
                 axis.set_title(label, loc="left", fontweight="bold")
-                if both:
-                    axis.set_title(("P(X|Y)", "P(Y)")[j])
+                axis.set_title(_SIDES[what])
                 if i == len(rows) - 1:
                     axis.set_xlabel("ε per table (Laplace scale b = 2/ε)")
-        figure.supylabel(y_label, fontsize=8)
-        _legend(figure, data, sorted(drawn), title, markers=panel is not _boxes)
+        figure.supylabel(kind.y_label, fontsize=8)
+        _legend(figure, data, sorted(drawn), kind.title, markers=kind.panel is not _boxes)
     return figure
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Write 60 for 6 × 10¹ on a log axis whose numbers are short enough."""
+    from matplotlib.ticker import LogFormatterMathtext
+
+    class Plain(LogFormatterMathtext):
+        def __call__(self, x: float, pos: Any = None) -> str:
+            usual = super().__call__(x, pos)  # empty where there would be too many
+            low, high = axis.get_view_interval()
+            return f"{x:g}" if usual and low > 1e-5 and high < 1e5 else usual
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool) -> None:
@@ -133,7 +142,7 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool
             linewidth=1.2 if markers else 3,
             label=s.name,
         )
-        for s in (data.styles[m] for m in drawn)
+        for s in (data.looks[m] for m in drawn)
     ]
     title = f"{title}\n{replicates_in_words(data.study.spec.replicates)} in every cell"
     legend = figure.legend(
@@ -153,51 +162,51 @@ def replicates_in_words(replicates: Replicates) -> str:
 
 
 def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
-    """Squared error: boxes are quartiles, whiskers 5% and 95%, a line joins the medians.
+    """Squared error: boxes are quartiles, whiskers 5% and 95%, a stroke in each box its median.
 
-    Boxes stand side by side, but lines run through the epsilons themselves: on a slope a line that
-    followed its boxes would seem above or below another for where it stands.
+    The boxes of one epsilon stand side by side on a band around it. No line joins the medians: on a
+    slope it would seem above or below another for where its boxes stand.
     """
     study, spec = data.study, data.study.spec
     epsilon = np.array(spec.epsilon_per_table)
-    table, n = study.table, len(spec.methods)
+    table, n = study.table, len(spec.arms)
     values = table[f"se_{what}"].to_numpy()
     group = table["cell"].to_numpy().astype(np.int64) * n + method_codes(
-        table, [m.label for m in spec.methods]
+        table, [m.label for m in spec.arms]
     )
     # Boxes of one epsilon share the space to the next, and leave a fifth of it free; half a decade
     # is enough, or a box would stand by another epsilon's tick.
     step = min([0.5, *np.diff(np.log10(np.sort(epsilon)))])
     slot = 0.8 * step / n
+    for x in epsilon:
+        axis.axvspan(x * 10 ** (-0.46 * step), x * 10 ** (0.46 * step), color="#f2f2f2", zorder=0.5)
     reach = 2 * np.sinh(0.41 * slot * np.log(10))  # a box is as wide as 0.82 slots
     drawn = set()
     seen: list[tuple[float, float]] = []
     for m in range(n):
         at = epsilon * 10 ** ((m - (n - 1) / 2) * slot)
-        style, stats, medians = data.styles[m], [], []
-        for cell, true_x, x in zip(cells, epsilon, at, strict=True):
+        look, stats, positions = data.looks[m], [], []
+        for cell, x in zip(cells, at, strict=True):
             found = values[group == cell * n + m]
             found = found[np.isfinite(found)]
             if not found.size:
                 continue
             low, q1, med, q3, high = np.percentile(found, [5, 25, 50, 75, 95])
-            stats.append({"med": med, "q1": q1, "q3": q3, "whislo": low, "whishi": high, "at": x})
-            medians.append((true_x, med))
+            stats.append({"med": med, "q1": q1, "q3": q3, "whislo": low, "whishi": high})
+            positions.append(x)
             seen.append((q1, high))
         if not stats:
             continue
         drawn.add(m)
-        positions = [s.pop("at") for s in stats]
         axis.bxp(
             stats, positions=positions, widths=[x * reach for x in positions],
             showfliers=False, showcaps=False, patch_artist=True, manage_ticks=False,
             boxprops={
-                "facecolor": style.color, "alpha": 0.35, "edgecolor": style.color, "linewidth": 0.5
+                "facecolor": look.color, "alpha": 0.35, "edgecolor": look.color, "linewidth": 0.5
             },
-            whiskerprops={"color": style.color, "linewidth": 0.6},
-            medianprops={"color": style.color, "linewidth": 1.6},
+            whiskerprops={"color": look.color, "linewidth": 0.6},
+            medianprops={"color": look.color, "linewidth": 1.6},
         )  # fmt: skip
-        axis.plot(*zip(*medians, strict=True), color=style.color, linewidth=0.9, zorder=1.5)
     if seen and what == "class":  # whiskers reach far down a log axis: keep the boxes large
         old = axis.get_ylim() if axis.get_autoscaley_on() is False else (np.inf, -np.inf)
         low, high = min(q1 for q1, _ in seen), max(high for _, high in seen)
@@ -208,13 +217,13 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
 def _lines(axis: Any, data: Data, cells: list[int], name: str) -> set[int]:
     """Means of a measure with bars of two Monte Carlo standard errors."""
     drawn = set()
-    for m, style in enumerate(data.styles):
+    for m, look in enumerate(data.looks):
         x, mean, se = series(data, cells, m, name)
         if not np.isfinite(mean).any():
             continue
         drawn.add(m)
         axis.errorbar(
-            x, mean, yerr=2 * np.nan_to_num(se), color=style.color, marker=style.marker,
+            x, mean, yerr=2 * np.nan_to_num(se), color=look.color, marker=look.marker,
             markersize=3.2, linewidth=1.1, elinewidth=0.7, capsize=1.5,
         )  # fmt: skip
     return drawn
@@ -239,20 +248,24 @@ def _iterations(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
 def _efficiency(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     """Mean squared error of the exact posterior mean over that of each private method."""
     spec = data.study.spec
-    exact = next(m for m, method in enumerate(spec.methods) if method.method == "exact")
-    _, best, _ = series(data, cells, exact, f"se_{what}")
-    axis.axhline(1, color=data.styles[exact].color, linewidth=0.8, linestyle="--")
+    _, best, _ = series(data, cells, _exact(data)[0], f"se_{what}")
     axis.set_ylim(0, 1.15)
-    drawn = {exact}
-    for m, style in enumerate(data.styles):
-        if m == exact or spec.methods[m].method == "bayes":
+    drawn = set()
+    for m, look in enumerate(data.looks):
+        method = METHODS.get(spec.arms[m].method)
+        if method is not None and method.reads == "counts":
             continue
         x, mean, _ = series(data, cells, m, f"se_{what}")
         axis.plot(
-            x, best / mean, color=style.color, marker=style.marker, markersize=3.2, linewidth=1.1
+            x, best / mean, color=look.color, marker=look.marker, markersize=3.2, linewidth=1.1
         )
         drawn.add(m)
     return drawn
+
+
+def _exact(data: Data) -> list[int]:
+    """Which of the study's arms are the exact posterior."""
+    return [m for m, arm in enumerate(data.study.spec.arms) if arm.method == "exact"]
 
 
 def series(data: Data, cells: list[int], method: int, name: str) -> tuple[np.ndarray, ...]:
@@ -272,29 +285,51 @@ def reported_level(study: Study) -> float:
     return min(study.spec.levels, key=lambda level: abs(level - 0.95))
 
 
-_FIGURES: dict[str, tuple[Callable[..., set[int]], str, str, bool, str | None]] = {
-    "figure1": (
+_BARS = "bars: ± 2 Monte Carlo standard errors"
+_SIDES = {"feature": "P(X|Y)", "class": "P(Y)", "fit": ""}
+
+
+class _Kind(NamedTuple):
+    """What one figure shows; {level} in its words is that of the intervals."""
+
+    panel: Callable[..., set[int]]
+    title: str
+    y_label: str
+    log_y: bool = False
+    applies: Callable[[Data], bool] = lambda data: True
+    sides: tuple[str, ...] = ("feature", "class")
+
+
+_FIGURES = {
+    "figure1": _Kind(
         _boxes,
-        "Squared error of posterior means: quartiles (boxes), 5% to 95% (whiskers), median (lines)",
+        "Squared error of posterior means: median (stroke), quartiles (box), 5% to 95% (whiskers)"
+        "\na grey band holds the boxes of one ε, which is in its middle",
         "squared error",
-        True,
-        None,
+        log_y=True,
     ),
-    "efficiency": (
+    "efficiency": _Kind(
         _efficiency,
         "Efficiency: mean squared error of the exact posterior mean / that of the method",
         "efficiency relative to exact",
-        False,
-        "exact",
+        applies=lambda data: bool(_exact(data)),
     ),
-    "coverage": (
+    "coverage": _Kind(
         _coverage,
-        "Share of true parameters inside their intervals; dashed: the nominal level",
-        "coverage",
-        False,
-        None,
+        "Share of true parameters inside their {level} intervals (dashed: {level})\n" + _BARS,
+        "coverage of {level} intervals",
     ),
-    "width": (_widths, "Mean width of the posterior intervals", "interval width", False, None),
-    "iterations": (_iterations, "Mean iterations of the variational fit", "iterations", True, "vb"),
+    "width": _Kind(
+        _widths,
+        "Mean width of the {level} posterior intervals\n" + _BARS,
+        "width of {level} intervals",
+    ),
+    "iterations": _Kind(
+        _iterations,
+        "Mean iterations of a fit\n" + _BARS,
+        "iterations",
+        log_y=True,
+        applies=lambda data: bool(np.isfinite(data.summary.mean["iterations"]).any()),
+        sides=("fit",),
+    ),
 }
-"""Figure name: (panel, title, y label, log y axis, method it needs)."""

@@ -5,12 +5,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from jaxprivnb.extras import require
+from jaxprivnb.storage import StorageError, open_storage
 from jaxprivnb.study.chunks import n_chunks
-from jaxprivnb.study.extras import require
-from jaxprivnb.study.rowtypes import CELL_COLUMNS
+from jaxprivnb.study.folder import PARTS, part_name, part_numbers, read_spec
+from jaxprivnb.study.schema import CELL_COLUMNS
 from jaxprivnb.study.spec import Spec
-from jaxprivnb.study.storage import StorageError, open_storage
-from jaxprivnb.study.store import PARTS, part_name, part_numbers, read_spec
 
 
 class Study(NamedTuple):
@@ -18,7 +18,7 @@ class Study(NamedTuple):
 
     spec: Spec
     table: Any
-    """`pyarrow.Table`, in the order of chunks; columns as in `jaxprivnb.study.rowtypes`."""
+    """`pyarrow.Table`, in the order of chunks; columns as in `jaxprivnb.study.schema`."""
     chunks: int
     """How many chunks are stored."""
 
@@ -75,9 +75,9 @@ def load_study(
 
 def _to_xarray(study: Study, xarray: Any) -> Any:
     spec, table = study.spec, study.table
-    shape = (len(spec.cells), len(spec.methods), *spec.replicates)
+    shape = (len(spec.cells), len(spec.arms), *spec.replicates)
     dims = ("cell", "estimator", "parameter", "dataset", "noise_draw")
-    labels = [m.label for m in spec.methods]
+    labels = [m.label for m in spec.arms]
     index = (
         table["cell"].to_numpy(),
         method_codes(table, labels),
@@ -87,9 +87,9 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
     variables = {}
     for name in table.column_names:
         if name not in skip:
-            block = np.full(shape, np.nan)
-            block[index] = table[name].to_numpy()
-            variables[name] = (dims, block)
+            grid = np.full(shape, np.nan)
+            grid[index] = table[name].to_numpy()
+            variables[name] = (dims, grid)
     coords: dict[str, Any] = {"estimator": labels}
     for name in CELL_COLUMNS:
         attribute = "categories" if name == "n_categories" else name

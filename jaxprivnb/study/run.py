@@ -2,19 +2,22 @@
 
 import contextlib
 import os
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import NamedTuple
 
-from jaxprivnb.study.chunks import Chunk, all_chunks, chunk
+from jaxprivnb.extras import require
+from jaxprivnb.study.chunks import Chunk, all_chunks, chunk, go_on
 from jaxprivnb.study.display import Display, choose_display
-from jaxprivnb.study.extras import require
+from jaxprivnb.study.folder import Receipt, StudyFolder
 from jaxprivnb.study.spec import Spec
 from jaxprivnb.study.specfile import load_spec
-from jaxprivnb.study.store import Receipt, Store
 
 ENGINES = ("local", "dask")
+THREADS = "study"
+"""How the names of the local engine's threads begin."""
 
 
 class Finished(NamedTuple):
@@ -22,6 +25,10 @@ class Finished(NamedTuple):
 
     receipt: Receipt
     seconds: float
+
+
+class StoppedError(Exception):
+    """Raised in a thread of the local engine between two pieces of a chunk, to leave the chunk."""
 
 
 class Outcome(NamedTuple):
@@ -51,6 +58,9 @@ def run_study(
 ) -> Outcome:
     """Compute what is missing of a study.
 
+    Ctrl-C leaves the chunks that are under way at their next piece; again, it waits for nothing.
+    What is stored stays, and the same call goes on from there.
+
     Args:
         spec: a `Spec`, or the path of a TOML file.
         out: a folder, or a URL that fsspec knows.
@@ -65,37 +75,37 @@ def run_study(
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if not isinstance(spec, Spec):
         spec = load_spec(spec)
-    from jaxprivnb.study.methods import check_methods
+    from jaxprivnb.study.fits import check_methods
 
     check_methods(spec)
     require("pyarrow", "study", "storing a study")  # now, and not when the first chunk is done
-    store = Store(os.fspath(out), spec)
-    done = dict(store.begin(overwrite=overwrite))
+    folder = StudyFolder(os.fspath(out), spec)
+    done = dict(folder.begin(overwrite=overwrite))
     pending = [c for c in all_chunks(spec) if c.number not in done]
     shown = choose_display(display)
     started = time.monotonic()
     if engine == "local":
-        stream = local_engine(spec, store, pending, workers=workers)
+        stream = local_engine(spec, folder, pending, workers=workers, stopping=shown.stopping)
     else:
         from jaxprivnb.study.cluster import dask_engine
 
-        stream = dask_engine(spec, store, pending, workers=workers, address=address)
+        stream = dask_engine(spec, folder, pending, workers=workers, address=address)
     shown.start(spec, [(chunk(spec, n), r.failures) for n, r in done.items()])
     computed = 0
     try:
         with contextlib.closing(stream):
             for finished in stream:
-                store.record(finished.receipt)
+                folder.record(finished.receipt)
                 computed += 1
                 shown.finished(chunk(spec, finished.receipt.chunk), finished.receipt.failures)
     finally:
         shown.stop()
         with contextlib.suppress(OSError):  # the parts themselves say what is done
-            store.save_manifest()
+            folder.save_manifest()
     return Outcome(
-        out=store.storage.url,
-        rows=sum(r.rows for r in store.done.values()),
-        failures=sum(r.failures for r in store.done.values()),
+        out=folder.storage.url,
+        rows=sum(r.rows for r in folder.done.values()),
+        failures=sum(r.failures for r in folder.done.values()),
         computed=computed,
         resumed=len(done),
         seconds=time.monotonic() - started,
@@ -103,34 +113,55 @@ def run_study(
 
 
 def local_engine(
-    spec: Spec, store: Store, pending: list[Chunk], *, workers: int | None = None
+    spec: Spec,
+    folder: StudyFolder,
+    pending: list[Chunk],
+    *,
+    workers: int | None = None,
+    stopping: Callable[[int], None] = lambda chunks: None,
 ) -> Generator[Finished]:
     """Threads of this process, one a core: fits of small tables leave most of a machine idle.
 
-    Chunks that are under way when the run is stopped are finished and stored; waiting ones are not
-    begun.
+    When the run is stopped, `stopping` is told how many chunks are under way; they are left at
+    their next piece, since nothing can interrupt a compiled program, and no other one is begun.
     """
-    pool = ThreadPoolExecutor(workers or _cores(), thread_name_prefix="study")
+    from jaxprivnb.parallel import cores
+
+    stop = threading.Event()
+
+    def between() -> None:
+        if stop.is_set():
+            raise StoppedError
+
+    under_way: set[int] = set()  # kept by the threads: a signal may come before `submit` returns
+
+    def compute(piece: Chunk) -> Finished:
+        under_way.add(piece.number)
+        try:
+            return compute_and_store(spec, folder, piece, between)
+        finally:
+            under_way.discard(piece.number)
+
+    pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix=THREADS)
     try:
         # Neighbours in the queue differ in shape or N, so their programs compile side by side.
         queue = sorted(pending, key=lambda c: (c.start, spec.cells[c.cell].epsilon_per_table))
-        futures = [pool.submit(compute_and_store, spec, store, piece) for piece in queue]
-        for future in as_completed(futures):
+        for future in as_completed([pool.submit(compute, piece) for piece in queue]):
             yield future.result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if under_way:
+            stopping(len(under_way))
+        pool.shutdown(wait=True)
 
 
-def _cores() -> int:
-    """Cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def compute_and_store(spec: Spec, store: Store, piece: Chunk) -> Finished:
+def compute_and_store(
+    spec: Spec, folder: StudyFolder, piece: Chunk, between: Callable[[], None] = go_on
+) -> Finished:
     """The whole life of a chunk; what a worker does."""
-    from jaxprivnb.study.rows import compute_chunk
+    from jaxprivnb.study.compute import compute_chunk
 
     started = time.monotonic()
-    receipt = store.write_part(piece.number, compute_chunk(spec, piece))
+    receipt = folder.write_part(piece.number, compute_chunk(spec, piece, between))
     return Finished(receipt, time.monotonic() - started)

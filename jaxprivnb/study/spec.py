@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from jaxprivnb.study.toml_lines import find_line
 
 NOISES = ("laplace", "geometric", "gaussian")
-METHODS = ("naive", "vb", "exact", "bayes")
 DTYPES = ("float64", "float32")
 DEFAULT_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -23,15 +22,21 @@ class SpecError(ValueError):
     """A study that cannot be run, with the place in the file that says so."""
 
 
-class Method(NamedTuple):
-    """One column of the comparison."""
+class Arm(NamedTuple):
+    """One side of the comparison: a method with its options."""
 
     label: str
     """What rows and figures call it."""
     method: str
-    """Which fit it is, one of `METHODS`."""
+    """Which fit it is, a name in `jaxprivnb.methods`."""
     options: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the fit, sorted by name."""
+
+    @classmethod
+    def of(cls, label: str, table: Mapping[str, Any]) -> "Arm":
+        """From its table in a spec: options, and `method` if that is not the label."""
+        options = {key: freeze(value) for key, value in table.items() if key != "method"}
+        return cls(label, table.get("method", label), tuple(sorted(options.items())))
 
 
 class Cell(NamedTuple):
@@ -80,6 +85,25 @@ class Replicates(NamedTuple):
         return self.parameters * self.datasets * self.noise_draws
 
 
+class Publishing(NamedTuple):
+    """What became of the noisy counts before anybody saw them."""
+
+    n_records: bool = True
+    """Whether N is public."""
+    releases: int = 1
+    """How often the same records are released, each time with noise of the same scale."""
+    threshold: float | None = None
+    """Noisy counts below it are suppressed."""
+    grid: float | None = None
+    """What is left is rounded to multiples of it."""
+    clamp: bool = False
+    """At last, it is clamped to 0..N (at 0 alone where N is not public)."""
+
+
+AS_IT_IS = Publishing()
+"""Noisy counts as they come from the noise, with N."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """A study: what is computed, and nothing about where or by whom."""
@@ -94,7 +118,7 @@ class Spec:
     prior: tuple[float, ...]
     noise: tuple[str, ...]
     replicates: Replicates
-    methods: tuple[Method, ...]
+    arms: tuple[Arm, ...]
     levels: tuple[float, ...] = DEFAULT_LEVELS
     """Where coverage is computed."""
     width_level: float = 0.95
@@ -104,6 +128,8 @@ class Spec:
     dtype: str = "float64"
     chunk_size: int = 512
     """Replicates in one part of the results: what a kill can cost."""
+    published: Publishing = AS_IT_IS
+    """What is published of the noisy counts."""
     source: str = dataclasses.field(default="", compare=False, repr=False)
     """The TOML text, for line numbers in errors."""
     path: str = dataclasses.field(default="spec", compare=False, repr=False)
@@ -122,7 +148,11 @@ class Spec:
         fields = dataclasses.asdict(self)
         fields.pop("source"), fields.pop("path")
         fields["replicates"] = self.replicates._asdict()
-        fields["methods"] = {m.label: {"method": m.method, **dict(m.options)} for m in self.methods}
+        fields["published"] = self.published._asdict()
+        if self.published == AS_IT_IS:
+            fields.pop("published")
+        fields.pop("arms")
+        fields["methods"] = {a.label: {"method": a.method, **dict(a.options)} for a in self.arms}
         return json.loads(json.dumps(fields))
 
     @property
@@ -139,17 +169,11 @@ class Spec:
 def from_dict(fields: Mapping[str, Any]) -> Spec:
     """The inverse of `Spec.to_dict`."""
     tables = dict(fields)
-    methods = tuple(
-        Method(
-            label,
-            options["method"],
-            sorted_options({k: v for k, v in options.items() if k != "method"}),
-        )
-        for label, options in tables.pop("methods").items()
-    )
+    arms = tuple(Arm.of(label, table) for label, table in tables.pop("methods").items())
     replicates = Replicates(**tables.pop("replicates"))
+    published = Publishing(**tables.pop("published", {}))
     frozen = {key: freeze(value) for key, value in tables.items()}
-    return Spec(**frozen, replicates=replicates, methods=methods)
+    return Spec(**frozen, replicates=replicates, arms=arms, published=published)
 
 
 def located(path: str, text: str, key: tuple[str, ...], problem: str) -> SpecError:
@@ -162,8 +186,3 @@ def located(path: str, text: str, key: tuple[str, ...], problem: str) -> SpecErr
 def freeze(value: Any) -> Any:
     """Lists, at any depth, as tuples."""
     return tuple(map(freeze, value)) if isinstance(value, list | tuple) else value
-
-
-def sorted_options(table: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """A method's keyword arguments as `Method.options` keeps them."""
-    return tuple(sorted((key, freeze(value)) for key, value in table.items()))

@@ -17,6 +17,13 @@
     datasets = 10
     noise_draws = 5
 
+    [published]                             # if noisy counts are not published as they are
+    n_records = false                       # N is not public: neighbours add or remove a record
+    releases = 2                            # each with noise of its own
+    threshold = 10                          # suppressed below
+    grid = 5                                # rounded to multiples of
+    clamp = true                            # to 0..N
+
     [methods.naive]
     [methods.vb]
     solver = "kkt"                          # options are passed to the method
@@ -30,6 +37,7 @@ epsilon-DP table satisfies.
 Everything is checked before work begins; an error names the key and the line.
 """
 
+import dataclasses
 import difflib
 import math
 import os
@@ -39,18 +47,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from jaxprivnb.methods import names
 from jaxprivnb.study.spec import (
     DEFAULT_LEVELS,
     DTYPES,
-    METHODS,
     NOISES,
-    Method,
+    Arm,
+    Publishing,
     Replicates,
     Spec,
     SpecError,
     freeze,
     located,
-    sorted_options,
 )
 
 
@@ -87,16 +95,30 @@ def parse_spec(text: str, path: str = "spec.toml") -> Spec:
     return _Reader(text, path).spec(document)
 
 
+def check_fields(fields: dict[str, Any], path: str) -> Spec:
+    """The study that `Spec.to_dict` described in the file `path`, checked like any other.
+
+    Its methods may be unknown here: rows can be read by who cannot compute them.
+    """
+    grid = ("n_records", "epsilon_per_table", "n_classes", "n_categories", "prior", "noise")
+    document = {key: value for key, value in fields.items() if key not in (*grid, "seed")}
+    document["grid"] = {key: fields[key] for key in grid if key in fields}
+    seed = fields.get("seed")
+    if type(seed) is not int:  # of any size: the command line takes every one
+        raise SpecError(f"{path}: seed must be a whole number")
+    return dataclasses.replace(_Reader("", path, any_method=True).spec(document), seed=seed)
+
+
 class _Reader:
     """Turns a parsed document into a Spec; every check has the key it is about at hand."""
 
-    def __init__(self, text: str, path: str) -> None:
-        self.text, self.path = text, path
+    def __init__(self, text: str, path: str, *, any_method: bool = False) -> None:
+        self.text, self.path, self.any_method = text, path, any_method
 
     def spec(self, document: dict[str, Any]) -> Spec:
         """Check the document, outermost first."""
         known = ("name", "seed", "dtype", "levels", "width_level", "interval_every", "chunk_size")
-        self.only(document, (), (*known, "grid", "replicates", "methods"))
+        self.only(document, (), (*known, "grid", "replicates", "methods", "published"))
         for table in ("grid", "replicates", "methods"):
             if not isinstance(document.get(table), dict):
                 self.fail((table,), f"a study needs a [{table}] table")
@@ -109,12 +131,13 @@ class _Reader:
             seed=self.value(document, ("seed",), _at_least(0), 0),
             **self.grid(document["grid"]),
             replicates=self.replicates(document["replicates"]),
-            methods=self.methods(document["methods"]),
+            arms=self.arms(document["methods"]),
             levels=levels,
             width_level=self.value(document, ("width_level",), _inside_unit, 0.95),
             interval_every=self.value(document, ("interval_every",), _at_least(1), 1),
             dtype=self.value(document, ("dtype",), _one_of(DTYPES), "float64"),
             chunk_size=self.value(document, ("chunk_size",), _at_least(1), 512),
+            published=self.published(document.get("published", {})),
             source=self.text,
             path=self.path,
         )
@@ -150,6 +173,13 @@ class _Reader:
             return tuple(ragged)
         if ragged:
             self.fail(key, "mixes whole numbers with lists; use one or the other")
+        if "n_features" not in grid and isinstance(grid.get("n_categories"), list):
+            listed = _show(sizes)
+            self.fail(
+                key,
+                f"without n_features must list the features of each set: [[{listed}]] is one set "
+                f"of {len(sizes)} features; [{listed}] with n_features tries each size in turn",
+            )
         features = self.axis(grid, ("grid", "n_features"), _at_least(1))
         return tuple((size,) * K for K in features for size in sizes)
 
@@ -159,10 +189,23 @@ class _Reader:
         count = lambda name: self.value(table, ("replicates", name), _at_least(1), 1)  # noqa: E731
         return Replicates(*map(count, Replicates._fields))
 
-    def methods(self, table: dict[str, Any]) -> tuple[Method, ...]:
-        """One table a method; its options are checked again when the fits are at hand."""
+    def published(self, table: Any) -> Publishing:
+        """What is published of the noisy counts."""
+        if not isinstance(table, dict):
+            self.fail(("published",), "must be a table: write [published]")
+        self.only(table, ("published",), Publishing._fields)
+        checks = (_yes_or_no, _at_least(1), _number, _positive, _yes_or_no)
+        found = (
+            self.value(table, ("published", name), check, Publishing._field_defaults[name])
+            for name, check in zip(Publishing._fields, checks, strict=True)
+        )
+        return Publishing(*found)
+
+    def arms(self, table: dict[str, Any]) -> tuple[Arm, ...]:
+        """One table an arm; its options are checked again when the fits are at hand."""
+        known = names()
         if not table:
-            self.fail(("methods",), f"is empty: name at least one of {_show(METHODS)}")
+            self.fail(("methods",), f"is empty: name at least one of {_show(known)}")
         found = []
         for label, options in table.items():
             key = ("methods", label)
@@ -170,20 +213,15 @@ class _Reader:
                 self.fail(key, f"must be a table: write [methods.{label}]")
             method = options.get("method", label)
             if "method" in options:
-                self.check(method, (*key, "method"), _one_of(METHODS))
-            elif method not in METHODS:
+                allowed = _text if self.any_method else _one_of(known)
+                self.check(method, (*key, "method"), allowed)
+            elif method not in known:
                 self.fail(
                     key,
-                    f"is not a method ({_show(METHODS)}){_did_you_mean(label, METHODS)}; "
+                    f"is not a method ({_show(known)}){_did_you_mean(label, known)}; "
                     f'a label of your own needs method = "..." in its table',
                 )
-            found.append(
-                Method(
-                    label,
-                    method,
-                    sorted_options({k: v for k, v in options.items() if k != "method"}),
-                )
-            )
+            found.append(Arm.of(label, options))
         return tuple(found)
 
     def axis(
@@ -256,6 +294,15 @@ def _positive(value: Any) -> str | None:
     return None if number and 0 < value < math.inf else "must be a finite number above 0"
 
 
+def _number(value: Any) -> str | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if number and math.isfinite(value) else "must be a finite number"
+
+
+def _yes_or_no(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
 def _inside_unit(value: Any) -> str | None:
     return (
         None if isinstance(value, float) and 0 < value < 1 else "must be a number between 0 and 1"
@@ -267,6 +314,10 @@ def _categories(value: Any) -> str | None:
     if sizes and all(_at_least(1)(s) is None for s in sizes):
         return None
     return "must be a whole number of at least 1, or a list with one such number a feature"
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else "must be text"
 
 
 def _one_of(allowed: tuple[str, ...]) -> Callable[[Any], str | None]:

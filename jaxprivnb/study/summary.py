@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb.study.load import Study, method_codes
-from jaxprivnb.study.rowtypes import CELL_COLUMNS
+from jaxprivnb.study.schema import CELL_COLUMNS
 
 FORMATS = ("terminal", "csv", "markdown")
 
 
-class Summary(NamedTuple):
+class StudySummary(NamedTuple):
     """One entry a cell and method that has rows."""
 
     cell: np.ndarray
     """Index into `spec.cells`, `[G]`."""
     method: np.ndarray
-    """Index into `spec.methods`, `[G]`."""
+    """Index into `spec.arms`, `[G]`."""
     replicates: np.ndarray
     """Rows, `[G]`."""
     failures: np.ndarray
@@ -38,11 +38,11 @@ class Summary(NamedTuple):
     """Median of the squared errors, `[G]`."""
 
 
-def summarise(study: Study) -> Summary:
+def summarise(study: Study) -> StudySummary:
     """Group the rows by cell and method."""
     spec, table = study.spec, study.table
-    methods = len(spec.methods)
-    labels = [m.label for m in spec.methods]
+    methods = len(spec.arms)
+    labels = [m.label for m in spec.arms]
     group = table["cell"].to_numpy().astype(np.int64) * methods + method_codes(table, labels)
     stage = next(
         (
@@ -62,7 +62,7 @@ def summarise(study: Study) -> Summary:
         for name in ("se_feature", "se_class")
     }
     failed = (table["status"].to_numpy() != 0).astype(np.int64)
-    return Summary(
+    return StudySummary(
         cell=present // methods,
         method=present % methods,
         replicates=np.bincount(group, minlength=len(present)),
@@ -102,7 +102,7 @@ def clustered_mean(
     return mean, se
 
 
-def format_summary(study: Study, summary: Summary, style: str = "terminal") -> str:
+def format_summary(study: Study, summary: StudySummary, style: str = "terminal") -> str:
     """The table as text: "csv" has every number in full, the others the main ones, rounded."""
     if style == "csv":
         return _csv(study, summary)
@@ -118,7 +118,7 @@ def format_summary(study: Study, summary: Summary, style: str = "terminal") -> s
     return "\n".join([draw(header), "  ".join("-" * w for w in widths), *map(draw, lines)])
 
 
-def _brief(study: Study, summary: Summary) -> tuple[list[str], list[list[str]]]:
+def _brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     """Header and lines of the rounded table; axes that do not vary are left out."""
     spec = study.spec
     axes = [name for name in CELL_COLUMNS if len({_cell_value(c, name) for c in spec.cells}) > 1]
@@ -142,7 +142,7 @@ def _brief(study: Study, summary: Summary) -> tuple[list[str], list[list[str]]]:
         lines.append(
             [_plain(_cell_value(cell, a)) for a in axes]
             + [
-                spec.methods[summary.method[g]].label,
+                spec.arms[summary.method[g]].label,
                 str(summary.replicates[g]),
                 str(summary.failures[g]),
             ]
@@ -151,7 +151,7 @@ def _brief(study: Study, summary: Summary) -> tuple[list[str], list[list[str]]]:
     return header, lines
 
 
-def _csv(study: Study, summary: Summary) -> str:
+def _csv(study: Study, summary: StudySummary) -> str:
     spec = study.spec
     names = list(summary.mean)
     sink = io.StringIO()
@@ -166,7 +166,7 @@ def _csv(study: Study, summary: Summary) -> str:
         numbers += [column[g] for column in summary.median.values()]
         writer.writerow(
             [_cell_value(cell, name) for name in CELL_COLUMNS]
-            + [spec.methods[summary.method[g]].label, summary.replicates[g], summary.failures[g]]
+            + [spec.arms[summary.method[g]].label, summary.replicates[g], summary.failures[g]]
             + [blank(x) for x in numbers]
         )
     return sink.getvalue().rstrip("\n")

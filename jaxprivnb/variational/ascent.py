@@ -10,7 +10,7 @@ scheduler of many lanes run the same code.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,8 @@ from jaxprivnb.variational.bound import Data, collapsed
 from jaxprivnb.variational.local import LocalBound
 from jaxprivnb.variational.starts import Theta
 from jaxprivnb.variational.updates import at_theta, sweep
+
+T = TypeVar("T")
 
 ROUNDING_MARGIN = 4.0
 """A fall of the bound up to this many times its estimated rounding error is rounding."""
@@ -52,27 +54,30 @@ class Limits(NamedTuple):
     """Most sweeps, int32."""
 
 
-class Ascent(NamedTuple):
-    """The loop's carry."""
+class Kept(NamedTuple):
+    """The last point that was evaluated and kept."""
 
     theta: Theta
-    """Where the next step starts; its bound is not known yet."""
-    best: Theta
-    """The last point that was evaluated and kept."""
     elbo: jax.Array
-    """The bound at `best`; -inf before the first step."""
+    """The bound there; -inf before the first step."""
+    rounding: jax.Array
+    """Rounding error of `elbo`."""
+
+
+class Cycle(NamedTuple):
+    """The points of the current cycle."""
+
     x0: Theta
     x1: Theta
     x2: Theta
-    """The points of the current cycle; x2 is the way back from a failed extrapolation."""
+    """The way back from a failed extrapolation."""
     elbo_x0: jax.Array
     """The bound at x0."""
-    phase: jax.Array
-    """Which point `theta` is: 0 for x0, 1 for x1, 2 for x', int32."""
-    gap: jax.Array
-    """Upper bound of what the simplex problems of the sweep that led to `theta` left undone."""
-    rounding: jax.Array
-    """Rounding error of `elbo`."""
+
+
+class Faults(NamedTuple):
+    """What has gone wrong on the way."""
+
     max_decrease: jax.Array
     """The largest fall of the bound between kept points, 0 if none."""
     fell: jax.Array
@@ -81,34 +86,41 @@ class Ascent(NamedTuple):
     """False once a NaN or an infinity appeared; `best` is then the last finite point."""
     on_boundary: jax.Array
     """Whether a solver met the boundary of a simplex."""
+
+
+class Ascent(NamedTuple):
+    """The loop's carry."""
+
+    theta: Theta
+    """Where the next step starts; its bound is not known yet."""
+    gap: jax.Array
+    """Upper bound of what the simplex problems of the sweep that led to `theta` left undone."""
+    best: Kept
+    cycle: Cycle
+    faults: Faults
     iterations: jax.Array
     """Sweeps so far, int32."""
     done: jax.Array
     """Whether the stopping rule was met at `best`."""
+
+    @property
+    def elbo(self) -> jax.Array:
+        """The bound at `best`."""
+        return self.best.elbo
 
 
 def begin(theta: Theta) -> Ascent:
     """The state at a start."""
     zero = jnp.zeros((), theta.log_t_class.dtype)
     far, never = zero + jnp.inf, jnp.zeros((), bool)
-    first = jnp.zeros((), jnp.int32)
     return Ascent(
         theta,
-        best=theta,
-        elbo=-far,
-        x0=theta,
-        x1=theta,
-        x2=theta,
-        elbo_x0=-far,
-        phase=first,
-        gap=far,
-        rounding=zero,
-        max_decrease=zero,
-        fell=never,
-        finite=~never,
-        on_boundary=never,
-        iterations=first,
-        done=never,
+        far,
+        Kept(theta, -far, zero),
+        Cycle(theta, theta, theta, -far),
+        Faults(zero, never, ~never, never),
+        jnp.zeros((), jnp.int32),
+        never,
     )
 
 
@@ -119,52 +131,50 @@ def step(data: Data, at: Ascent, limits: Limits, method: Method) -> Ascent:
     swept = sweep(data, factors, method.local, method.solver)
     new = Theta(swept.factors.log_t_class, swept.factors.log_t_feature)
 
+    best, cycle, faults = at.best, at.cycle, at.faults
+    phase = at.iterations % method.cycle  # theta is x0, x1 or x'
     known = jnp.isfinite(bound.elbo)
-    drop = (at.phase == 2) & ~(known & (bound.elbo >= at.elbo))
+    drop = (phase == 2) & ~(known & (bound.elbo >= best.elbo))
     finite = drop | (known & jnp.isfinite(swept.gap) & _all_finite(new))
-    fall = jnp.where(drop | ~known, 0, jnp.maximum(at.elbo - bound.elbo, 0))
+    fall = jnp.where(drop | ~known, 0, jnp.maximum(best.elbo - bound.elbo, 0))
     keep = known & ~drop
 
     # Has the cycle added enough to go on? Asked of x' already: what one more sweep would add to it
     # is no more than two and an extrapolation have added.
-    growth = bound.elbo - at.elbo_x0
+    growth = bound.elbo - cycle.elbo_x0
     small = limits.tol * (1 + jnp.abs(bound.elbo)) + bound.rounding
     # A bound that stands still because the simplex solver does is not a maximum, hence the gap; nor
     # is one whose growth is hidden by rounding while the point still moves, as near a saddle.
-    still = _distance(at.theta, at.x0) <= jnp.sqrt(jnp.maximum(limits.tol, _eps(bound.elbo)))
-    done = (at.phase != 1) & keep & (jnp.abs(growth) <= small) & (at.gap <= 4 * small) & still
+    still = _distance(at.theta, cycle.x0) <= jnp.sqrt(jnp.maximum(limits.tol, _eps(bound.elbo)))
+    done = (phase != 1) & keep & (jnp.abs(growth) <= small) & (at.gap <= 4 * small) & still
 
-    x0 = _choose(at.phase == 0, at.theta, at.x0)
-    x1 = _choose(at.phase == 0, new, at.x1)
-    x2 = _choose(at.phase == 1, new, at.x2)
+    x0 = _choose(phase == 0, at.theta, cycle.x0)
+    x1 = _choose(phase == 0, new, cycle.x1)
+    x2 = _choose(phase == 1, new, cycle.x2)
     if method.accelerate:
         ahead = extrapolate(data, x0, x1, new, at.iterations // method.cycle)
-        theta = _choose(at.phase == 1, ahead, _choose(drop, at.x2, new))
+        theta = _choose(phase == 1, ahead, _choose(drop, cycle.x2, new))
     else:
         theta = new
-    return at._replace(
-        theta=_choose(finite, theta, at.theta),
-        best=_choose(keep, at.theta, at.best),
-        elbo=jnp.where(keep, bound.elbo, at.elbo),
-        x0=x0,
-        x1=x1,
-        x2=x2,
-        elbo_x0=jnp.where(at.phase == 0, bound.elbo, at.elbo_x0),
-        phase=(at.phase + 1) % method.cycle,
-        gap=jnp.where(drop, at.gap, swept.gap),
-        rounding=jnp.where(keep, bound.rounding, at.rounding),
-        max_decrease=jnp.maximum(at.max_decrease, fall),
-        fell=at.fell | (fall > ROUNDING_MARGIN * bound.rounding),
-        finite=at.finite & finite,
-        on_boundary=at.on_boundary | (swept.status == Status.BOUNDARY),
-        iterations=at.iterations + 1,
-        done=done,
+    return Ascent(
+        _choose(finite, theta, at.theta),
+        jnp.where(drop, at.gap, swept.gap),
+        _choose(keep, Kept(at.theta, bound.elbo, bound.rounding), best),
+        Cycle(x0, x1, x2, jnp.where(phase == 0, bound.elbo, cycle.elbo_x0)),
+        Faults(
+            jnp.maximum(faults.max_decrease, fall),
+            faults.fell | (fall > ROUNDING_MARGIN * bound.rounding),
+            faults.finite & finite,
+            faults.on_boundary | (swept.status == Status.BOUNDARY),
+        ),
+        at.iterations + 1,
+        done,
     )
 
 
 def unfinished(at: Ascent, limits: Limits) -> jax.Array:
     """Whether another step is to be made."""
-    return at.finite & ~at.done & (at.iterations < limits.max_iterations)
+    return at.faults.finite & ~at.done & (at.iterations < limits.max_iterations)
 
 
 def climb(data: Data, theta: Theta, method: Method, limits: Limits) -> Ascent:
@@ -178,13 +188,13 @@ def climb(data: Data, theta: Theta, method: Method, limits: Limits) -> Ascent:
 
 def status(at: Ascent) -> jax.Array:
     """What to report, int32; the most severe of what happened."""
-    code = jnp.where(at.on_boundary, Status.BOUNDARY, Status.SUCCESS)
+    code = jnp.where(at.faults.on_boundary, Status.BOUNDARY, Status.SUCCESS)
     code = jnp.where(at.done, code, Status.MAX_ITERATIONS)
-    code = jnp.where(at.fell, Status.NOT_MONOTONE, code)
-    return jnp.where(at.finite, code, Status.NON_FINITE).astype(jnp.int32)
+    code = jnp.where(at.faults.fell, Status.NOT_MONOTONE, code)
+    return jnp.where(at.faults.finite, code, Status.NON_FINITE).astype(jnp.int32)
 
 
-def _choose(take: jax.Array, new: Theta, old: Theta) -> Theta:
+def _choose(take: jax.Array, new: T, old: T) -> T:
     return jax.tree.map(lambda a, b: jnp.where(take, a, b), new, old)
 
 

@@ -1,17 +1,18 @@
 """The variational state and the bound it gives on log P(m) (eq. 2 and 7, corrected).
 
-`evaluate` takes any state. `collapsed` takes one whose closed-form factors are at their optima, as
-every point of the ascent is; it is used for convergence and for the check that every step ascends,
-so it is written to lose few digits and says how large its own rounding error may be.
+`collapsed` takes a state whose closed-form factors are at their optima, as all points of the ascent
+are. It is used for convergence and for the check that every step ascends, so it is written to lose
+few digits and says how large its own rounding error may be.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxprivnb import dirichlet
 from jaxprivnb.gamma import log_gamma_excess
+from jaxprivnb.noise import Noise
 from jaxprivnb.tables import NoisyTables, Prior
 from jaxprivnb.variational.local import LocalBound
 
@@ -23,7 +24,7 @@ class Data(NamedTuple):
     """Noisy counts `[I, K, J]`, 0 in masked cells."""
     N: jax.Array
     """Number of records, scalar."""
-    noise: Any
+    noise: Noise
     """The noise, its scale broadcastable against `[I, K, J]`."""
     real: jax.Array
     """Real cells, bool `[K, J]`."""
@@ -82,27 +83,13 @@ class Bound(NamedTuple):
 
 
 def second_moment(data: Data, log_t_class: jax.Array, log_t_feature: jax.Array) -> jax.Array:
-    """C = E_q (m - n)^2 = N e (1 - e) + (N e - m)^2, `[I, K, J]`; 1 in masked cells.
+    """c = E_q (m - n)^2 = N e (1 - e) + (N e - m)^2, `[I, K, J]`; 1 in masked cells.
 
     Written so that nothing cancels when m is large.
     """
     e = jnp.exp(log_t_class[:, None, None] + log_t_feature)
     c = data.N * e * (1 - e) + jnp.square(data.N * e - data.m)
     return jnp.where(data.real, c, 1)
-
-
-def evaluate(data: Data, factors: Factors, local: LocalBound) -> jax.Array:
-    """The bound at any state, whether or not its factors are at their optima, a scalar."""
-    n_class, n_feature = _expected_counts(data, factors)
-    features = _dirichlet_block(
-        n_feature, factors.log_t_feature, factors.alpha_feature, data.prior_feature, data.real
-    )
-    every = jnp.ones_like(n_class, bool)
-    classes = _dirichlet_block(
-        n_class, factors.log_t_class, factors.alpha_class, data.prior_class, every
-    )
-    terms = (_noise_terms(data, factors, local), *features, *classes, -data.log_beta_prior)
-    return jnp.sum(jnp.stack([jnp.sum(term) for term in terms]))
 
 
 def collapsed(data: Data, factors: Factors, local: LocalBound) -> Bound:
@@ -113,7 +100,8 @@ def collapsed(data: Data, factors: Factors, local: LocalBound) -> Bound:
 
         sum_j phi(n[i,k,j], a[i,k,j]) - phi(n[i], A[i,k]),
 
-    about log n in size where `evaluate` subtracts terms of n log n, and flat in the rounding of t.
+    about log n in size where the bound as it stands subtracts terms of n log n, and flat in the
+    rounding of t.
     """
     real = data.real
     n_class, n_feature = _expected_counts(data, factors)
@@ -138,17 +126,3 @@ def _noise_terms(data: Data, factors: Factors, local: LocalBound) -> jax.Array:
     """The local bound of E log f(m - n), `[I, K, J]`; 0 in masked cells."""
     c = second_moment(data, factors.log_t_class, factors.log_t_feature)
     return jnp.where(data.real, local.value(data.noise, factors.local, c), 0)
-
-
-def _dirichlet_block(
-    n: jax.Array, log_t: jax.Array, alpha: jax.Array, prior: jax.Array, real: jax.Array
-) -> tuple[jax.Array, ...]:
-    """Terms of sum_j n_j (E log p_j - log t_j) - KL(Dirichlet(alpha) || Dirichlet(prior)).
-
-    Left out is the prior's own -log B, which does not change. The two sums over E log p are merged:
-    at the optimum alpha = prior + n they cancel exactly.
-    """
-    gamma_alpha, gamma_alpha_total = dirichlet.log_beta_terms(alpha, real)
-    excess = jnp.where(real, (n - (alpha - prior)) * dirichlet.mean_log(alpha, real), 0)
-    entropy = jnp.where(real, -n * log_t, 0)
-    return excess, entropy, gamma_alpha, -gamma_alpha_total

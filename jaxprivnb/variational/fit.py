@@ -1,13 +1,15 @@
 """`fit_vb`: the variational posterior of one release."""
 
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import ArrayLike
 
 from jaxprivnb import validate
-from jaxprivnb._pytree import pytree_dataclass
+from jaxprivnb._pytree import pytree_dataclass, static
+from jaxprivnb.noise import Noise
 from jaxprivnb.posterior import DirichletPosterior, named_after
 from jaxprivnb.simplex import SOLVERS, SimplexSolver
 from jaxprivnb.status import Status
@@ -16,7 +18,7 @@ from jaxprivnb.variational import ascent
 from jaxprivnb.variational.ascent import Ascent, Limits, Method
 from jaxprivnb.variational.bound import Data
 from jaxprivnb.variational.local import BOUNDS, local_bound
-from jaxprivnb.variational.starts import check_start, start_points
+from jaxprivnb.variational.starts import Pair, check_start, start_points
 from jaxprivnb.variational.updates import at_theta
 
 TOLERANCE = 4e-10
@@ -27,17 +29,17 @@ TOLERANCE = 4e-10
 class VariationalPosterior(DirichletPosterior):
     """The fitted factors q(p), q(p[i,k,.]) and the bound they give."""
 
-    elbo: Any
+    elbo: jax.Array
     """The bound itself, a lower bound of log P(m), `[...]`."""
-    iterations: Any
+    iterations: jax.Array
     """Sweeps over all factors, int32 `[...]`."""
-    max_decrease: Any
+    max_decrease: jax.Array
     """The largest fall of the bound between two steps, `[...]`; 0 if none."""
-    theta_class: Any
+    theta_class: jax.Array
     """t[i] of q(n[.]) = Multinomial(N, t), `[..., I]`."""
-    theta_feature: Any
+    theta_feature: jax.Array
     """t[i,k,j] of q(n[i,k,.]) = Multinomial(n[i], t[i,k,.]), `[..., I, K, J]`; 0 where masked."""
-    elbo_starts: Any
+    elbo_starts: jax.Array
     """The bound reached from every start, `[..., n_starts]`; `elbo` is the largest."""
 
     headline = ("elbo", "iterations")
@@ -50,7 +52,7 @@ def fit_vb(
     solver: str | SimplexSolver = "kkt",
     bound: str = "mixture",
     accelerate: bool = True,
-    start: Any = "naive",
+    start: str | tuple[ArrayLike, ArrayLike] = "naive",
     n_starts: int = 1,
     key: jax.Array | None = None,
     tol: float | None = None,
@@ -80,27 +82,65 @@ def fit_vb(
         max_iterations: most sweeps from a start.
     """
     check_type(tables).check("fit_vb")
+    tables.check_plain("fit_vb")
+    settings = _settings(
+        tables, solver, bound, accelerate, start, n_starts, key, tol, max_iterations
+    )
+    prior = resolve_prior(prior, tables.counts, tables.mask)
+    return named_after(_fit(tables, prior, settings), tables)
+
+
+@pytree_dataclass
+class Settings:
+    """The options of `fit_vb`, checked."""
+
+    method: Method = static()
+    start: str = static()
+    n_starts: int = static()
+    given: Pair | None
+    """The start, if it was given as arrays."""
+    key: jax.Array | None
+    limits: Limits
+
+
+def resolve(tables: NoisyTables, options: Mapping[str, Any], **fixed: Any) -> Settings:
+    """Options of `fit_vb`, checked, with its defaults; the `fixed` ones are not for users."""
+    defaults: dict[str, Any] = fit_vb.__kwdefaults__  # type: ignore[assignment]
+    for name in options:
+        validate.choice("an option", name, [known for known in defaults if known not in fixed])
+    return _settings(tables, **{**defaults, **options, **fixed})
+
+
+def _settings(
+    tables: NoisyTables,
+    solver: Any,
+    bound: Any,
+    accelerate: Any,
+    start: Any,
+    n_starts: Any,
+    key: Any,
+    tol: Any,
+    max_iterations: Any,
+) -> Settings:
     method = resolve_method(tables.noise, solver=solver, bound=bound, accelerate=accelerate)
     limits = resolve_limits(tables.counts.dtype, tol, max_iterations)
     n_starts = validate.whole_number("n_starts", n_starts, at_least=1)
-    prior = resolve_prior(prior, tables.counts, tables.mask)
     name, given = check_start(tables, start, n_starts, key)
-    fitted = _fit(tables, prior, given, key, limits, method, name, n_starts)
-    return named_after(fitted, tables)
+    return Settings(method, name, n_starts, given, key, limits)
 
 
-def resolve_method(noise: Any, *, solver: Any, bound: Any, accelerate: Any) -> Method:
+def resolve_method(noise: Noise, *, solver: Any, bound: Any, accelerate: Any) -> Method:
     """Names to objects, checked."""
     if isinstance(solver, str):
         solver = SOLVERS[validate.choice("solver", solver, SOLVERS)]
     elif not isinstance(solver, SimplexSolver):
         raise TypeError(
             f"solver must be one of {', '.join(map(repr, SOLVERS))} or an object with "
-            f"solve(problem, log_x), got {solver!r}"
+            f"solve(problem, log_x), got {validate.describe(solver)}"
         )
     validate.choice("bound", bound, BOUNDS)
     if not isinstance(accelerate, bool):
-        raise TypeError(f"accelerate must be True or False, got {accelerate!r}")
+        raise TypeError(f"accelerate must be True or False, got {validate.describe(accelerate)}")
     return Method(solver, local_bound(bound, noise), accelerate)
 
 
@@ -112,20 +152,11 @@ def resolve_limits(dtype: Any, tol: float | None, max_iterations: int) -> Limits
     return Limits(jnp.asarray(chosen, dtype), jnp.asarray(cap, jnp.int32))
 
 
-@partial(jax.jit, static_argnames=("method", "start", "n_starts"))
-def _fit(
-    tables: NoisyTables,
-    prior: Prior,
-    given: tuple[jax.Array, jax.Array] | None,
-    key: jax.Array | None,
-    limits: Limits,
-    method: Method,
-    start: str,
-    n_starts: int,
-) -> VariationalPosterior:
+@jax.jit
+def _fit(tables: NoisyTables, prior: Prior, settings: Settings) -> VariationalPosterior:
     """Climb from every start and keep the best."""
-    data = Data.of(tables, prior)
-    starts = start_points(tables, start, n_starts, key, given)
+    method, limits, data = settings.method, settings.limits, Data.of(tables, prior)
+    starts = start_points(tables, settings.start, settings.n_starts, settings.key, settings.given)
     ends = jax.vmap(lambda theta: ascent.climb(data, theta, method, limits))(starts)
     best = jax.tree.map(lambda x: x[jnp.argmax(ends.elbo)], ends)
     return posterior(tables, prior, data, best, method, ends.elbo)
@@ -142,7 +173,7 @@ def posterior(
     """What the end of an ascent says about one dataset."""
     valid = tables.is_valid() & prior.is_valid(data.real)
     code = jnp.where(valid, ascent.status(end), Status.BAD_INPUT)
-    factors = at_theta(data, *end.best, method.local)
+    factors = at_theta(data, *end.best.theta, method.local)
     return VariationalPosterior(
         mask=data.real,
         status=code.astype(jnp.int32),
@@ -150,7 +181,7 @@ def posterior(
         feature_alpha=factors.alpha_feature,
         elbo=end.elbo,
         iterations=end.iterations,
-        max_decrease=end.max_decrease,
+        max_decrease=end.faults.max_decrease,
         theta_class=jnp.exp(factors.log_t_class),
         theta_feature=jnp.exp(factors.log_t_feature),
         elbo_starts=elbo_starts,

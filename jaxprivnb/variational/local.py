@@ -56,15 +56,15 @@ class Mixture:
     """The parameter is mu = E beta."""
 
     def optimum(self, noise: Any, c: jax.Array) -> jax.Array:
-        """Mu = b / sqrt(c) (eq. 3)."""
+        """mu = b / sqrt(c) (eq. 3)."""
         return noise.scale / _root(c)
 
     def precision(self, noise: Any, parameter: jax.Array) -> jax.Array:
-        """Mu / b^2."""
+        """mu / b^2."""
         return parameter / noise.scale / noise.scale
 
     def value(self, noise: Any, parameter: jax.Array, c: jax.Array) -> jax.Array:
-        """Log f(0) - mu c / (2 b^2) - 1 / (2 mu)."""
+        """log f(0) - mu c / (2 b^2) - 1 / (2 mu)."""
         return noise.log_peak - 0.5 * self.precision(noise, parameter) * c - 0.5 / parameter
 
 
@@ -73,7 +73,7 @@ class Quadratic:
     """The parameter is alpha, where the quadratic touches -|x| / b."""
 
     def optimum(self, noise: Any, c: jax.Array) -> jax.Array:
-        """Alpha = sqrt(c)."""
+        """alpha = sqrt(c)."""
         return _root(c) + jnp.zeros_like(noise.scale)
 
     def precision(self, noise: Any, parameter: jax.Array) -> jax.Array:
@@ -81,7 +81,7 @@ class Quadratic:
         return 1 / (noise.scale * parameter)
 
     def value(self, noise: Any, parameter: jax.Array, c: jax.Array) -> jax.Array:
-        """Log f(0) - (c / alpha + alpha) / (2 b)."""
+        """log f(0) - (c / alpha + alpha) / (2 b)."""
         return noise.log_peak - (c / parameter + parameter) / (2 * noise.scale)
 
 
@@ -98,7 +98,7 @@ class Exact:
         return jnp.ones_like(parameter) / jnp.square(noise.sigma)
 
     def value(self, noise: Any, parameter: jax.Array, c: jax.Array) -> jax.Array:
-        """Log f(0) - c / (2 sigma^2)."""
+        """log f(0) - c / (2 sigma^2)."""
         return noise.log_peak - 0.5 * c / jnp.square(noise.sigma)
 
 

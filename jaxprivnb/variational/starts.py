@@ -99,7 +99,8 @@ def _given(tables: NoisyTables, start: Any) -> tuple[jax.Array, jax.Array]:
     except (TypeError, ValueError):
         raise TypeError(
             f"start must be one of {', '.join(map(repr, NAMES))} or a pair "
-            f"(class probabilities [I], feature probabilities [I, K, J]), got {start!r}"
+            "(class probabilities [I], feature probabilities [I, K, J]), "
+            f"got {validate.word(start)}"
         ) from None
     dtype, shape = tables.counts.dtype, tables.counts.shape
     t_class = validate.as_float_array("start[0]", t_class, dtype)

@@ -61,7 +61,7 @@ def update_t_feature(
 def update_t_class(
     data: Data, factors: Factors, local: LocalBound, solver: SimplexSolver
 ) -> tuple[Factors, SimplexSolution]:
-    """T by the simplex solver, coefficients D, E, F."""
+    """t by the simplex solver, coefficients D, E, F."""
     w, linear = _noise_terms(data, factors, local)
     real = data.real
     t = jnp.exp(factors.log_t_feature)

@@ -1,0 +1,298 @@
+"""The figures of README.md and docs/, written from bench/results/.
+
+    python bench/readme.py [--check]      --check writes nothing; status 1 where a page differs
+
+A page says which figure goes where, within a line or around whole lines, and what stands between
+the marks is replaced:
+
+    <!-- bench:accuracy feature_coverage_95 vb exact -->.54, .95<!-- /bench -->
+
+The first word names a function below, the others are its arguments.
+"""
+
+import argparse
+import csv
+import functools
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from peers import report
+from peers.registry import OURS
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+MARK = re.compile(r"(<!-- bench:([^>]+) -->)(.*?)(<!-- /bench -->)", re.DOTALL)
+FIGURES: dict[str, Callable[..., str]] = {}
+
+
+def figure(f: Callable[..., str]) -> Callable[..., str]:
+    """Make a function one that pages can name."""
+    FIGURES[f.__name__] = f
+    return f
+
+
+@functools.cache
+def result(name: str) -> Any:
+    """What bench/results/NAME.json holds."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def rendered(page: str) -> str:
+    """The page with every figure as it was measured."""
+
+    def figure_of(mark: re.Match) -> str:
+        name, *words = mark[2].split()
+        text = FIGURES[name](*words)
+        return mark[1] + (f"\n{text}\n\n" if "\n" in text else text) + mark[4]
+
+    return MARK.sub(figure_of, page)
+
+
+# How numbers are written.
+
+
+def bare(x: float, decimals: int) -> str:
+    """0.1234 as ".123"."""
+    return re.sub(r"^0\.", ".", f"{x:.{decimals}f}")
+
+
+def two(x: float) -> str:
+    """Two significant digits: "8,700", "12", "1.5", ".083"."""
+    x = float(f"{x:.1e}")
+    decimals = max(0, 1 - math.floor(math.log10(abs(x)))) if x else 0
+    return re.sub(r"^0\.", ".", f"{x:,.{decimals}f}")
+
+
+def power(x: float) -> str:
+    """One significant digit, as "6e-7"."""
+    digits, exponent = f"{x:.0e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def duration(seconds: float) -> str:
+    """Two digits in s or ms."""
+    return f"{two(1e3 * seconds)} ms" if seconds < 0.1 else f"{two(seconds)} s"
+
+
+def span(values: Iterable[float], show: Callable[[float], str] = two) -> str:
+    """The least and the most."""
+    values = list(values)
+    return f"{show(min(values))} to {show(max(values))}"
+
+
+# Each figure.
+
+
+@functools.cache
+def accuracy_rows() -> dict[tuple[int, float, str], dict]:
+    """By N, epsilon and method."""
+    return {(r["n_records"], r["epsilon"], r["method"]): r for r in result("accuracy")["rows"]}
+
+
+@figure
+def accuracy(quantity: str, *methods: str) -> str:
+    """A quantity at N = 200, epsilon = .01, one number a method."""
+    found = (accuracy_rows()[200, 0.01, method][quantity] for method in methods)
+    values = (x[0] if isinstance(x, list) else x for x in found)
+    return ", ".join(bare(x, 2 if "coverage" in quantity else 3) for x in values)
+
+
+@figure
+def accuracy_table() -> str:
+    """Three cells, three methods."""
+    lines = [
+        "| N, epsilon | method | squared error of P(X given Y) "
+        "| squared error of P(Y): mean, median | coverage | emptied a class |",
+        "|---|---|---|---|---|---|",
+    ]
+    for N, epsilon in ((50, 0.001), (200, 0.01), (200, 0.1)):
+        for method in ("naive", "vb", "exact"):
+            row = accuracy_rows()[N, epsilon, method]
+            lines.append(
+                f"| {N}, {epsilon:g} | {method} | {row['feature_squared_error'][0]:.3f} "
+                f"| {row['class_squared_error'][0]:.3f}, {row['class_squared_error_median']:.3f} "
+                f"| {row['feature_coverage_95'][0]:.2f} "
+                f"| {row['share_with_an_emptied_class']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+@figure
+def calibration() -> str:
+    """How many coverages there are, and how far the worst is from nominal."""
+    z = [
+        abs(value["z"])
+        for cell in result("calibration_exact")["cells"]
+        for name, value in cell.items()
+        if name.startswith("cover")
+    ]
+    return f"{len(z)} coverages, all within {max(z):.1f} standard errors"
+
+
+@figure
+def features(method: str, *sizes: str) -> str:
+    """Mean squared error of P(Y) at epsilon = .03, one number for each K."""
+    with open(RESULTS / "features.csv", newline="") as file:
+        found = {
+            row["n_features"]: float(row["se_class_mean"])
+            for row in csv.DictReader(file)
+            if row["method"] == method and float(row["epsilon_per_table"]) == 0.03
+        }
+    return ", ".join(bare(found[size], 3) for size in sizes)
+
+
+@figure
+def vb(quantity: str) -> str:
+    """A quantity of `vb_throughput` at each epsilon, with its spread over repeats if a ratio."""
+
+    def shown(x: Any) -> str:
+        if not isinstance(x, dict):
+            return two(x)
+        return two(x["all"]) + f" ({span((x['least'], x['most']))})" * quantity.startswith("times")
+
+    return ", ".join(shown(row[quantity]) for row in result("vb_throughput")["rows"])
+
+
+@figure
+def exact_share(prior: str) -> str:
+    """Throughput of exact fits under a prior, in per cent of bare transforms."""
+    rows = result("exact_throughput")["rows"]
+    shares = [100 * r["share_of_bare_throughput"] for r in rows if r["prior"] == float(prior)]
+    return span(shares, lambda x: f"{x:.0f}%")
+
+
+@figure
+def exact_scale() -> str:
+    """The million records against the ten thousand."""
+    found = result("exact_scale")
+    big = found["rows"][-1]
+    return (
+        f"{two(found['ratio'])} times the time, {two(big['peak_gib'])} GiB, "
+        f"at most {power(big['lost_mass']) if big['lost_mass'] else 0} of the mass lost"
+    )
+
+
+@figure
+def million() -> str:
+    """Time and memory of a million fits."""
+    found = result("million")
+    return f"{two(found['seconds'])} s, {two(found['peak_gib'])} GiB"
+
+
+@figure
+def growth(method: str) -> str:
+    """Exponents of the time in N, K, I, J."""
+    found = {r["size"]: r["exponent"] for r in result("growth")["rows"] if r["method"] == method}
+    return ", ".join(bare(found[size], 1) for size in "NKIJ")
+
+
+@figure
+def float32(quantity: str) -> str:
+    """The largest of a quantity over the paper's grid."""
+    return power(result("float32")["largest"][quantity])
+
+
+@figure
+def kills() -> str:
+    """How often the study was killed."""
+    return str(result("kill_resume")["kills"])
+
+
+@figure
+def audit() -> str:
+    """The epsilon that draws of a release prove, of what it claims, with noise whole and halved."""
+    rows = [r for r in result("privacy_audit")["rows"] if "epsilon_total" in r["budget"]]
+    whole, halved = sorted(rows, key=lambda row: row["noise_halved"])
+    said = lambda row: "violation found" if row["violation"] else "no violation"  # noqa: E731
+    return (
+        f"at least {bare(whole['epsilon_lower_bound'], 2)} of {whole['epsilon_claimed']:g}, "
+        f"{said(whole)}; with halved noise {bare(halved['epsilon_lower_bound'], 2)}, {said(halved)}"
+    )
+
+
+def peer(name: str, design: str = "paper") -> Any:
+    """A peer's row in peers.json; words of a name are joined by _ on a page."""
+    return result("peers")["designs"][design]["methods"][name.replace("_", " ")]
+
+
+@figure
+def peers_table() -> str:
+    """The paper's grid in one table, and where it was timed."""
+    return report.short_table(result("peers")["designs"]["paper"]).strip()
+
+
+@figure
+def times_exact(design: str, how: str, *names: str) -> str:
+    """How many times as long as a batch of exact fits the peers take, `how` they are run."""
+    best = peer(OURS, design)["times"]
+    ratios = [
+        peer(name, design)["times"][cell][how] / best[cell]["batch"]
+        for name in names
+        for cell in best
+    ]
+    return span(ratios) if two(min(ratios)) != two(max(ratios)) else two(ratios[0])
+
+
+@figure
+def nuts_times_exact(how: str, precision: str) -> str:
+    """The same for NUTS to a precision of the means."""
+    best = peer(OURS)["times"]
+    found = peer("NumPyro NUTS")["precision"]
+    return span(found[cell][how][precision] / best[cell]["batch"] for cell in best)
+
+
+@figure
+def coverage(name: str) -> str:
+    """Coverage of 95% intervals over all cells with its standard error."""
+    mean, error = peer(name)["overall"]["coverage_feature"]
+    return f"{mean:.3f} ± {error:.3f}"
+
+
+@figure
+def cells_off(name: str) -> str:
+    """In how many cells of how many the coverage is off beyond chance."""
+    found = report.coverage_off(peer(name), "coverage_feature")
+    return f"{found.cells} of {found.of}"
+
+
+@figure
+def seconds(name: str, design: str, how: str) -> str:
+    """Time of a fit, or what its intervals take more, in the middle one of the timed cells."""
+    times = list(peer(name, design)["times"].values())
+    return duration(times[len(times) // 2][how])
+
+
+@figure
+def error_times_exact(name: str, design: str) -> str:
+    """Squared errors of P(X|Y) and P(Y), times exact's on the same releases."""
+    found = peer(name, design)
+    ratios = (
+        found["overall"][k][0] / found["ours_on_the_same"][k] for k in ("se_feature", "se_class")
+    )
+    return " and ".join(two(x) for x in ratios)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = rendered(text)
+        if new != text:
+            stale += 1
+            print(f"{page.relative_to(ROOT)} {'differs' if check else 'written'}")
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    return int(check and stale > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
