@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exact_problems import Case
+from cases import Case
 from reference import Reference
 
 import jaxprivnb as pnb

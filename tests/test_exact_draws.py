@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from exact_problems import NOISES, SHAPES, path_of, problem
+from cases import NOISES, SHAPES, path_of, problem
 from scipy import stats
 
 from jaxprivnb.exact.draws import _levels, _log_gammas, _pick

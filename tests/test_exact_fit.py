@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from exact_problems import NOISES, SHAPES, problem
+from cases import NOISES, SHAPES, problem
 from reference import Reference
 
 import jaxprivnb as pnb

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from exact_problems import Case, path_of
+from cases import Case, path_of
 
 from jaxprivnb.exact.dataset import dataset
 

@@ -5,16 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from exact_problems import NOISES, SHAPES, problem
+from cases import SMALL, problem
 
 import jaxprivnb as pnb
 from jaxprivnb.exact import mixtures, posterior
 from jaxprivnb.exact.fit import fit_exact
 
-CASES = [(SHAPES[0], NOISES[0]), (SHAPES[1], NOISES[2]), (SHAPES[2], NOISES[0])]
 
-
-@pytest.mark.parametrize(("shape", "noise"), CASES)
+@pytest.mark.parametrize(("shape", "noise"), SMALL)
 def test_cdf_equals_brute_force(shape, noise):
     tables, prior, args = problem(shape, noise)
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
@@ -27,7 +25,7 @@ def test_cdf_equals_brute_force(shape, noise):
 
 
 def test_quantiles_invert_brute_force():
-    tables, prior, args = problem(*CASES[0])
+    tables, prior, args = problem(*SMALL[0])
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
     real = np.broadcast_to(args[-1], tables.counts.shape)
     for level in (0.5, 0.95, 0.999):
@@ -52,7 +50,7 @@ def test_two_categories_mirror_each_other():
 
 
 def test_densities_integrate_to_the_moments():
-    tables, prior, _ = problem(*CASES[0])
+    tables, prior, _ = problem(*SMALL[0])
     prior = pnb.Prior(prior.class_ + 1, prior.feature + 1)  # bounded densities
     fit = fit_exact(tables, prior)
     x = (np.arange(4000) + 0.5) / 4000

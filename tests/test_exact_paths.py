@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import oracles
 import pytest
-from exact_problems import PATHS, Case, path_of, problem, stack
+from cases import PATHS, Case, path_of, problem, stack
 from reference import Reference
 
 import jaxprivnb as pnb

@@ -6,13 +6,12 @@ import pickle
 import numpy as np
 import oracles
 import pytest
-from exact_problems import problem
-from test_exact_mixtures import CASES
+from cases import SMALL, problem
 
 from jaxprivnb.exact.fit import fit_exact
 
 
-@pytest.mark.parametrize(("shape", "noise"), CASES)
+@pytest.mark.parametrize(("shape", "noise"), SMALL)
 def test_every_record_equals_brute_force(shape, noise):
     tables, prior, args = problem(shape, noise)
     fit, brute = fit_exact(tables, prior), oracles.enumerate_posterior(*args)
@@ -30,7 +29,7 @@ def test_every_record_equals_brute_force(shape, noise):
 
 
 def test_what_is_kept_to_be_asked_again_is_not_pickled():
-    tables, prior, _ = problem(*CASES[0])
+    tables, prior, _ = problem(*SMALL[0])
     fit = fit_exact(tables, prior)
     record = np.zeros((1, tables.counts.shape[1]), int)
     before, asked = len(pickle.dumps(fit)), fit.predict_proba(record)

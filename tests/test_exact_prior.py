@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from exact_problems import NOISES, Case, problem
+from cases import NOISES, Case, problem
 
 import jaxprivnb as pnb
 from jaxprivnb.exact.fit import fit_exact

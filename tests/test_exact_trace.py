@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exact_problems import PATHS, Case, path_of, stack
+from cases import PATHS, Case, path_of, stack
 
 import jaxprivnb as pnb
 from jaxprivnb.exact.fit import fit_exact, fit_path

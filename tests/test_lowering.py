@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exact_problems import Case, path_of
+from cases import Case, path_of
 from jax import export
 
 import jaxprivnb as pnb

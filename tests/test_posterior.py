@@ -5,22 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from cases import random_posterior
 
 import jaxprivnb as pnb
 from jaxprivnb.posterior import DirichletPosterior
-
-MASK = np.array([[True, True, True], [True, True, False]])
-
-
-def random_posterior(seed, dtype=np.float64, batch=()):
-    rng = np.random.default_rng(seed)
-    feature = rng.gamma(2.0, 3.0, (*batch, 2, 2, 3)) + 0.2
-    return DirichletPosterior(
-        mask=jnp.asarray(np.broadcast_to(MASK, (*batch, 2, 3))),
-        status=jnp.zeros(batch, jnp.int32),
-        class_alpha=jnp.asarray(rng.gamma(2.0, 3.0, (*batch, 2)).astype(dtype)),
-        feature_alpha=jnp.asarray(np.where(MASK, feature, 0).astype(dtype)),
-    )
 
 
 def marginal(alpha):

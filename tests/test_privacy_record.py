@@ -9,6 +9,7 @@ from fractions import Fraction
 import jax
 import numpy as np
 import pytest
+from cases import example_release
 
 import jaxprivnb as pnb
 from jaxprivnb.privacy.conversion import epsilon_from_rho
@@ -16,15 +17,8 @@ from jaxprivnb.privacy.domain import Column, Domain
 from jaxprivnb.privacy.record import Guarantee, Release
 
 
-def example(name="sex", epsilon=1.0):
-    domain = Domain(Column("y", ("a", "b")), (Column(name, ("f", "m")), Column("z", (0, 1, 2))))
-    promise = Guarantee("epsilon", epsilon, epsilon, (epsilon / 2,) * 2, (4 / epsilon,) * 2)
-    tables = [np.array([[3, -1], [5, 7]]), np.array([[1, 2, 3], [4, 5, 6]])]
-    return Release.assemble(tables, None, 12, domain, promise, {"jaxprivnb": "0"})
-
-
 def test_a_release_is_noisy_tables():
-    made = example()
+    made = example_release()
     assert isinstance(made, pnb.NoisyTables)
     assert made.feature_names == ("sex", "z")
     assert made.categories == {"sex": ("f", "m"), "z": (0, 1, 2)}
@@ -37,7 +31,7 @@ def test_a_release_is_noisy_tables():
 
 
 def test_its_leaves_are_those_of_noisy_tables_and_a_transformed_one_is_plain():
-    made = example()
+    made = example_release()
     plain = pnb.NoisyTables(made.counts, 12, made.noise, made.mask)
     for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(plain), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -49,23 +43,27 @@ def test_its_leaves_are_those_of_noisy_tables_and_a_transformed_one_is_plain():
 
 
 def test_releases_of_one_shape_stack_into_a_batch():
-    batch = jax.tree.map(lambda *x: jax.numpy.stack(x), example("sex"), example("age", 0.5))
+    batch = jax.tree.map(
+        lambda *x: jax.numpy.stack(x), example_release("sex"), example_release("age", 0.5)
+    )
     assert type(batch) is pnb.NoisyTables
     assert batch.batch_shape == (2,)
     np.testing.assert_array_equal(batch.noise.scale, [4.0, 8.0])
 
 
 def test_metadata_key_no_compiled_program():
-    assert jax.tree.structure(example("sex", 1.0)) == jax.tree.structure(example("age", 0.5))
+    assert jax.tree.structure(example_release("sex", 1.0)) == jax.tree.structure(
+        example_release("age", 0.5)
+    )
     traces = []
     count = jax.jit(lambda t: traces.append(1) or t.counts.sum())
-    count(example("sex", 1.0))
-    count(example("age", 0.5))
+    count(example_release("sex", 1.0))
+    count(example_release("age", 0.5))
     assert len(traces) == 1
 
 
 def test_it_cannot_be_changed_and_copies_keep_the_promise():
-    made = example()
+    made = example_release()
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.guarantee = None
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -77,7 +75,7 @@ def test_it_cannot_be_changed_and_copies_keep_the_promise():
 
 
 def test_the_promise_in_other_words():
-    pure = example().guarantee
+    pure = example_release().guarantee
     assert (pure.relation, pure.norm, pure.sensitivity) == ("replace one record", "L1", 2.0)
     assert pure.mechanism == "discrete Laplace"
     assert pure.epsilon() == pure.epsilon(1e-6) == 1.0
@@ -157,7 +155,7 @@ def test_a_group_of_g_records():
 
 
 def test_records_are_encoded_by_label():
-    made = example()
+    made = example_release()
     np.testing.assert_array_equal(
         made.encode([["m", 2], ["f", 0], ["?", None]]), [[1, 2], [0, 0], [-1, -1]]
     )

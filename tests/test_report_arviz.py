@@ -7,8 +7,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from test_posterior import random_posterior
-from test_privacy_record import example
+from cases import example_release, random_posterior
 
 import jaxprivnb as pnb
 
@@ -25,7 +24,7 @@ def posterior_group(data):
 
 
 def test_named_dimensions_and_the_draws_of_sample():
-    fit = pnb.fit_naive(example())
+    fit = pnb.fit_naive(example_release())
     group = posterior_group(fit.to_arviz(KEY, 25, chains=2))
     assert dict(group.sizes) == {"chain": 2, "draw": 25, "class": 2, "feature": 2, "category": 3}
     assert group["p_feature"].dims == ("chain", "draw", "class", "feature", "category")
@@ -40,7 +39,7 @@ def test_named_dimensions_and_the_draws_of_sample():
 
 
 def test_a_variable_for_each_feature_has_no_gaps_and_arviz_reads_it():
-    fit = pnb.fit_naive(example())
+    fit = pnb.fit_naive(example_release())
     data = fit.to_arviz(KEY, 500, by_feature=True)
     group = posterior_group(data)
     assert group["p_feature_sex"].dims == ("chain", "draw", "class", "sex_category")

@@ -4,8 +4,7 @@ import re
 
 import jax
 import numpy as np
-from test_posterior import random_posterior
-from test_privacy_record import example
+from cases import example_release, random_posterior
 
 import jaxprivnb as pnb
 
@@ -21,14 +20,14 @@ def heads(html):
 
 
 def test_a_release_shows_its_noisy_counts():
-    html = example()._repr_html_()
+    html = example_release()._repr_html_()
     assert cells(html) == ["3", "-1", "5", "7", "1", "2", "3", "4", "5", "6"]
     assert heads(html)[:5] == ["sex by y", "f", "m", "a", "b"]
     assert "epsilon_total=1" in html
 
 
 def test_a_class_table_is_shown_as_such():
-    made = example()
+    made = example_release()
     both = pnb.Release.assemble(
         [made.integers[:, 0, :2], made.integers[:, 1]], np.array([90, -4]), 12,
         made.domain, made.guarantee, {},
@@ -45,14 +44,14 @@ def test_a_posterior_shows_means_and_sds():
 
 
 def test_a_summary_is_a_table():
-    summary = pnb.fit_naive(example()).summary()
+    summary = pnb.fit_naive(example_release()).summary()
     html = summary._repr_html_()
     assert cells(html)[:4] == [f"{x:.4f}" for x in summary.rows[0][3:]]
     assert html.count("<tr>") == 1 + len(summary)
 
 
 def test_names_are_escaped():
-    made = example(HOSTILE)
+    made = example_release(HOSTILE)
     fit = pnb.fit_naive(made)
     for html in (made._repr_html_(), fit._repr_html_(), fit.summary()._repr_html_()):
         assert "script&gt;" in html
@@ -75,8 +74,8 @@ def test_batches_and_traces_are_one_line():
     assert "<table>" not in batch._repr_html_()
     seen = []
     jax.jit(lambda t, p: seen.extend([t._repr_html_(), p._repr_html_()]))(
-        example(), random_posterior(0)
+        example_release(), random_posterior(0)
     )
     assert len(seen) == 2
     assert not any("<table>" in html for html in seen)
-    assert "<table>" not in jax.tree.map(lambda _: None, example())._repr_html_()
+    assert "<table>" not in jax.tree.map(lambda _: None, example_release())._repr_html_()

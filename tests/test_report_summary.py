@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from test_posterior import random_posterior
-from test_privacy_record import example
+from cases import example_release, random_posterior
 
 import jaxprivnb as pnb
 from jaxprivnb.report.summary import COLUMNS, Row, Summary
 
 
 def test_rows_are_the_marginals_by_name():
-    made = example()  # y in a, b; sex in f, m; z in 0, 1, 2
+    made = example_release()  # y in a, b; sex in f, m; z in 0, 1, 2
     fit = pnb.fit_naive(made)
     summary = fit.summary(0.9)
     assert len(summary) == 2 + 2 * 2 + 2 * 3
@@ -36,7 +35,7 @@ def test_rows_are_the_marginals_by_name():
 
 
 def test_text():
-    text = str(pnb.fit_naive(example()).summary())
+    text = str(pnb.fit_naive(example_release()).summary())
     lines = text.splitlines()
     assert lines[0] == "DirichletPosterior, 0.95 intervals, totals given N: p = 0.79"
     assert lines[1].split() == ["mean", "sd", "lower", "upper"]
@@ -47,7 +46,7 @@ def test_text():
 
 def test_other_forms_hold_the_same_numbers():
     pytest.importorskip("pandas")
-    summary = pnb.fit_naive(example()).summary()
+    summary = pnb.fit_naive(example_release()).summary()
     frame = summary.to_pandas()
     assert tuple(frame.columns) == COLUMNS
     np.testing.assert_array_equal(frame["upper"], [r.upper for r in summary.rows])
@@ -101,8 +100,8 @@ def test_a_failure_is_in_the_heading():
 
 
 def test_names_are_no_part_of_the_tree():
-    fit = pnb.fit_naive(example("sex"))
-    other = pnb.fit_naive(example("age"))
+    fit = pnb.fit_naive(example_release("sex"))
+    other = pnb.fit_naive(example_release("age"))
     assert fit.domain.features[0].name == "sex"
     assert jax.tree.structure(fit) == jax.tree.structure(other)
     traces = []

@@ -5,8 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from test_posterior import random_posterior
-from test_privacy_record import example
+from cases import example_release, random_posterior
 
 import jaxprivnb as pnb
 from jaxprivnb.exact.prior import FittedPrior
@@ -15,7 +14,7 @@ from jaxprivnb.variational.fit import VariationalPosterior
 
 
 def test_one_dataset():
-    text = repr(pnb.fit_naive(example()))
+    text = repr(pnb.fit_naive(example_release()))
     assert text == (
         "DirichletPosterior(2 classes x 2 features x 3 categories, "
         "P(y) = {a: 0.286 ± 0.117, b: 0.714 ± 0.117}, status SUCCESS)"

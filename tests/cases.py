@@ -1,4 +1,4 @@
-"""Datasets for the exact posterior, and every path that can fit them."""
+"""What several test modules look at: datasets, paths that can fit them, posteriors, a release."""
 
 import dataclasses
 from typing import NamedTuple
@@ -12,12 +12,17 @@ from jaxprivnb.exact import plan
 from jaxprivnb.exact.aim import offsets_for
 from jaxprivnb.exact.closed import Closed
 from jaxprivnb.exact.windows import bucket
+from jaxprivnb.posterior import DirichletPosterior
+from jaxprivnb.privacy.domain import Column, Domain
+from jaxprivnb.privacy.record import Guarantee, Release
 
 TILTS = (1, 3, 9)
 PATHS = ("closed", *(f"{kind}-{m}" for kind in ("whole", "windowed") for m in TILTS))
 
 NOISES = [pnb.Laplace(1.3), pnb.Geometric(0.9), pnb.Gaussian(1.7)]
 SHAPES = [(2, (2, 3), 6), (3, (2, 2, 2), 3), (3, (3, 1), 4)]
+SMALL = [(SHAPES[0], NOISES[0]), (SHAPES[1], NOISES[2]), (SHAPES[2], NOISES[0])]
+"""Every shape, under some noise."""
 
 
 def path_of(name, tables, prior):
@@ -105,3 +110,26 @@ class Case(NamedTuple):
         noise = getattr(pnb, self.noise)(jnp.asarray(self.scale, dtype))
         tables = pnb.NoisyTables(jnp.asarray(m, dtype), self.N, noise)
         return tables, pnb.Prior.symmetric(tables, self.prior)
+
+
+MASK = np.array([[True, True, True], [True, True, False]])
+
+
+def random_posterior(seed, dtype=np.float64, batch=()):
+    """A Dirichlet posterior of two classes and features of three and two categories."""
+    rng = np.random.default_rng(seed)
+    feature = rng.gamma(2.0, 3.0, (*batch, 2, 2, 3)) + 0.2
+    return DirichletPosterior(
+        mask=jnp.asarray(np.broadcast_to(MASK, (*batch, 2, 3))),
+        status=jnp.zeros(batch, jnp.int32),
+        class_alpha=jnp.asarray(rng.gamma(2.0, 3.0, (*batch, 2)).astype(dtype)),
+        feature_alpha=jnp.asarray(np.where(MASK, feature, 0).astype(dtype)),
+    )
+
+
+def example_release(name="sex", epsilon=1.0):
+    """A release of two features, without a look at any record."""
+    domain = Domain(Column("y", ("a", "b")), (Column(name, ("f", "m")), Column("z", (0, 1, 2))))
+    promise = Guarantee("epsilon", epsilon, epsilon, (epsilon / 2,) * 2, (4 / epsilon,) * 2)
+    tables = [np.array([[3, -1], [5, 7]]), np.array([[1, 2, 3], [4, 5, 6]])]
+    return Release.assemble(tables, None, 12, domain, promise, {"jaxprivnb": "0"})
