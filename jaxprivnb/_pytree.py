@@ -83,6 +83,8 @@ def shapes_repr(self: Any) -> str:
     parts = []
     for field in dataclasses.fields(self):
         value: Any = getattr(self, field.name, None)  # None in what was never initialised
+        if value is field.default:
+            continue
         if isinstance(value, _SHAPED):
             number = value.shape == () and value.dtype.kind in "biuf"
             shown = f"{value.dtype}{list(value.shape)}"

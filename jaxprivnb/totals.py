@@ -56,7 +56,8 @@ def p_value(tables: "NoisyTables") -> float | None:
         return None
     if not isinstance(tables.noise, Known):
         return None
-    real = np.broadcast_to(np.asarray(tables.real), tables.counts.shape)
+    mask = True if tables.mask is None else np.asarray(tables.mask)
+    real = np.broadcast_to(mask, tables.counts.shape)
     counts = np.where(real, np.asarray(tables.counts, np.float64), 0)
     scale = np.broadcast_to(np.asarray(tables.noise.value, np.float64), real.shape[1:2])
     if not _valid(counts, real, float(tables.n_records), scale):

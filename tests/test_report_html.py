@@ -46,8 +46,16 @@ def test_a_posterior_shows_means_and_sds():
 def test_a_summary_is_a_table():
     summary = pnb.fit_naive(example_release()).summary()
     html = summary._repr_html_()
-    assert cells(html)[:4] == [f"{x:.4f}" for x in summary.rows[0][3:]]
+    assert cells(html)[:4] == [f"{x:.4f}" for x in summary.rows[0][3:7]]
     assert html.count("<tr>") == 1 + len(summary)
+
+
+def test_counts_stand_beside_what_knows_them():
+    summary = pnb.fit_exact(example_release()).summary(counts=True)
+    html, row = summary._repr_html_(), summary.rows[0]
+    assert heads(html)[:9] == ["", "", "mean", "sd", "lower", "upper", "count", "from", "to"]
+    found = [f"{row.count_mean:.1f}", str(row.count_lower), str(row.count_upper)]
+    assert cells(html)[4:7] == found
 
 
 def test_names_are_escaped():

@@ -9,7 +9,6 @@ from cases import example_release, random_posterior
 
 import jaxprivnb as pnb
 from jaxprivnb.exact.prior import FittedPrior
-from jaxprivnb.posterior import Posterior
 from jaxprivnb.variational.fit import VariationalPosterior
 
 
@@ -56,7 +55,6 @@ def test_shapes_where_there_are_no_numbers():
     seen += [
         repr(jax.eval_shape(lambda p: p, fit)),
         repr(jax.tree.map(lambda _: None, fit)),
-        repr(Posterior(fit.mask, fit.status)),
     ]
     assert all("osterior(mask=" in text for text in seen)
 

@@ -45,7 +45,7 @@ def test_rows_of_what_is_published_cover_the_truth():
     rows = compute_chunk(spec, chunk(spec, 0))
     exact = rows["method"] == 0
     assert (rows["status"] == 0).all()
-    covered = rows["cover_feature_0.9"][exact]
+    covered = rows["coverage_feature_90"][exact]
     # Four cells a replicate in pairs: at most two independent ones.
     assert covered.mean() == pytest.approx(0.9, abs=5 * np.sqrt(0.09 / (60 * 2)))
     assert rows["se_feature"][exact].mean() < rows["se_feature"][~exact].mean()

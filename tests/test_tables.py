@@ -165,7 +165,7 @@ def test_half_built_tables_have_a_repr(change):
 
 def test_tables_that_failed_their_checks_do_not_show_what_they_hold():
     half = object.__new__(pnb.NoisyTables)
-    assert repr(half) == "NoisyTables(counts=None, n_records=None, noise=None, mask=None)"
+    assert repr(half) == "NoisyTables(counts=None, n_records=None, noise=None)"
     assert repr(object.__new__(pnb.Release)).startswith("Release(counts=None")
     with pytest.raises(TypeError) as caught:
         pnb.NoisyTables([["secret"]], 9, pnb.Laplace(3.0))

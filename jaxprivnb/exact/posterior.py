@@ -29,6 +29,8 @@ from jaxprivnb.tables import NoisyTables, Prior
 
 _CHUNK = 4_096
 """Numbers an array should hold while mixtures are raised, about."""
+_MESSAGES = 65_536
+"""Numbers that the messages of datasets worked on side by side should hold, about."""
 _LEFT_OUT = 1e-12
 """Of the mass of a count, on each side, where windows are cut before anything is asked of them."""
 
@@ -117,12 +119,12 @@ class ExactPosterior(Posterior):
         """E[n_ikj | m], `[..., I, K, J]`; masked cells are 0."""
         law = self.count_pmf()
         n = jnp.arange(law.shape[-1], dtype=law.dtype)
-        return self.count_offset + (law * n).sum(-1) / law.sum(-1)
+        return self.count_offset.astype(law.dtype) + (law * n).sum(-1) / law.sum(-1)
 
     @property
     def count_offset(self) -> jax.Array:
         """The first count of `count_pmf`, int32 `[..., I, K, J]`."""
-        return self._once("count_laws", lambda: _count_laws(self))[1]
+        return self._once("count_laws", lambda: _on_every_core(_count_laws, self))[1]
 
     @property
     def class_mean(self) -> jax.Array:
@@ -146,11 +148,13 @@ class ExactPosterior(Posterior):
 
     def count_pmf(self) -> jax.Array:
         """P(n_ikj = l | m), `[..., I, K, J, W]`, for l = count_offset + (0, ..., W - 1)."""
-        return self._once("count_laws", lambda: _count_laws(self))[0]
+        return self._once("count_laws", lambda: _on_every_core(_count_laws, self))[0]
 
     def class_marginal(self) -> Marginal:
         """Each P(Y=i), a mixture of Betas over the class's count, `[..., I]`."""
-        return self._once("class_marginal", lambda: _class_marginal(self, *self._class_extent()))
+        first, lengths = self._class_extent()
+        made = partial(_class_marginal, first=first, lengths=lengths)
+        return self._once("class_marginal", lambda: _on_every_core(made, self))
 
     def feature_marginal(self) -> Marginal:
         """Each P(X_k=j | Y=i), a mixture of Betas over the cell's count, `[..., I, K, J]`.
@@ -234,15 +238,31 @@ def _passed(self: ExactPosterior) -> Pass:
 
 
 def _over_batch(f: Any) -> Any:
-    """Vectorise f(posterior, *arrays with its leading axes) over these."""
+    """f(posterior, *arrays with its leading axes) over these, in pieces that fit a core's cache."""
 
     def vectorised(self: ExactPosterior, *args: Any) -> Any:
-        call = f
-        for _ in self.batch_shape:
-            call = jax.vmap(call)
-        return call(self, *args)
+        if not self.batch_shape:
+            return f(self, *args)
+        path = self.path.questions
+        numbers = self.start.shape[-1] * sum(path.cells.sizes) * path.length * path.tilts
+        each = lambda xs: f(*xs)  # noqa: E731
+        pieces = lambda xs: map_in_chunks(each, xs, max(1, _MESSAGES // numbers))  # noqa: E731
+        return _on_one_axis(pieces, self.batch_shape, (self, *args))
 
     return vectorised
+
+
+def _on_one_axis(f: Any, batch: tuple[int, ...], xs: Any) -> Any:
+    """f over one leading axis, for arrays with axes `batch`, which what it gives has as well."""
+    found = f(jax.tree.map(lambda y: y.reshape(-1, *y.shape[len(batch) :]), xs))
+    return jax.tree.map(lambda y: y.reshape(*batch, *y.shape[1:]), found)
+
+
+def _on_every_core(f: Any, self: ExactPosterior) -> Any:
+    """f of a posterior, a batch on all cores."""
+    if not self.batch_shape:
+        return f(self)
+    return _on_one_axis(partial(in_threads, f), self.batch_shape, self)
 
 
 def _whole_extent(self: ExactPosterior, up: Any) -> tuple[Extent, tuple[int, int]]:
@@ -298,12 +318,9 @@ def _count_interval(pmf: jax.Array, offset: jax.Array, level: float) -> tuple[ja
 
 def _feature_marginal(self: ExactPosterior) -> Marginal:
     extent, lengths = self._extent()
-    up, batch = self._pass(), self.batch_shape
-    if not batch:
-        return _raised(self, up, extent, lengths)
-    flat = jax.tree.map(lambda y: y.reshape(-1, *y.shape[len(batch) :]), self)
-    found = in_threads(_raised_batch, flat)
-    return jax.tree.map(lambda y: y.reshape(*batch, *y.shape[1:]), found)
+    if not self.batch_shape:
+        return _raised(self, self._pass(), extent, lengths)
+    return _on_every_core(_raised_batch, self)
 
 
 @jax.jit

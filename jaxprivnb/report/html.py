@@ -56,10 +56,10 @@ def tables_html(tables: "NoisyTables") -> str:
 def summary_html(summary: "Summary") -> str:
     """One row a parameter."""
     body = "".join(
-        _row([summary.distribution(row), shown(row.category)], [f"{x:.4f}" for x in row[3:]])
+        _row([summary.distribution(row), shown(row.category)], summary.numbers(row))
         for row in summary.rows[:ROWS]
     )
-    head = _row(["", "", "mean", "sd", "lower", "upper"], [])
+    head = _row(["", "", *summary.heads], [])
     html = _line(summary.heading()) + f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
     more = len(summary) - ROWS
     return html + (_line(f"... {more} more rows: print() shows them all") if more > 0 else "")

@@ -110,22 +110,27 @@ class Summary:
         labels = [shown(row.category) for row in rows]
         titles = [self.distribution(row) for row in rows]
         width = max(map(len, [titles[0], *labels])) + 2
-        heads = [f"{name:>9}" for name in COLUMNS[3:]]
-        if self.counts:
-            heads += [f"{'count':>11}", f"{'from':>9}", f"{'to':>9}"]
-        lines = [f"{'':{width}}" + "".join(heads)]
+        in_columns = lambda texts: "".join(  # noqa: E731
+            text.rjust(11 if c == 4 else 9) for c, text in enumerate(texts)
+        )
+        lines = [" " * width + in_columns(self.heads)]
         for r, (title, label, row) in enumerate(zip(titles, labels, rows, strict=True)):
             if r == 0 or title != titles[r - 1]:
                 lines.append(title)
-            cells = [f"{x:9.4f}" for x in row[3:7]]
-            if self.counts:
-                cells += [
-                    f"{row.count_mean:11.1f}",
-                    f"{row.count_lower:9d}",
-                    f"{row.count_upper:9d}",
-                ]
-            lines.append(f"  {label:<{width - 2}}" + "".join(cells))
+            lines.append(f"  {label:<{width - 2}}" + in_columns(self.numbers(row)))
         return "\n".join(lines)
+
+    @property
+    def heads(self) -> list[str]:
+        """What stands above `numbers`."""
+        return [*COLUMNS[3:], *(["count", "from", "to"] if self.counts else [])]
+
+    def numbers(self, row: Row) -> list[str]:
+        """A row's numbers as they are shown."""
+        numbers = [f"{x:.4f}" for x in row[3:7]]
+        if self.counts:
+            numbers += [f"{row.count_mean:.1f}", f"{row.count_lower}", f"{row.count_upper}"]
+        return numbers
 
     def distribution(self, row: Row) -> str:
         """The distribution a row is of, as P(feature | class = label)."""
