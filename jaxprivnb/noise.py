@@ -111,15 +111,14 @@ class _OneParameter:
         return with_fields(self, **{self.parameter: value})
 
 
-@pytree_dataclass
-class Laplace(_OneParameter):
-    """Continuous Laplace noise, density exp(-|x|/b) / (2b)."""
-
-    scale: Any
-    """b > 0."""
+class _TwoSidedExponential(_OneParameter):
+    """exp(-|x|/b) but for its constant, over the reals or the integers."""
 
     parameter: ClassVar[str] = "scale"
     kernel: ClassVar[Kernel] = "laplace"
+    scale: Any
+    log_peak: Any
+    """Log of the density, or of the pmf, at 0."""
 
     @classmethod
     def from_budget(
@@ -137,20 +136,29 @@ class Laplace(_OneParameter):
         records, contributions=c, need c times the scale.
         """
         epsilon = _per_table("epsilon", epsilon_per_table, epsilon_total, n_tables)
-        return cls(l1_sensitivity(neighbours, contributions) / epsilon)
-
-    @property
-    def log_peak(self) -> jax.Array:
-        """Log density at 0: -log(2b)."""
-        return -jnp.log(2 * self.scale)
+        scale = l1_sensitivity(neighbours, contributions) / epsilon
+        return cls(**{cls.parameter: scale})
 
     def log_prob(self, x: jax.Array) -> jax.Array:
-        """-|x|/b - log(2b)."""
+        """-|x|/b + log_peak."""
         return self.log_peak - jnp.abs(x) / self.scale
 
     def log_ratio(self, x: jax.Array, step: jax.Array) -> jax.Array:
         """(|x| - |x - step|) / b."""
         return _absolute_fall(x, step) / self.scale
+
+
+@pytree_dataclass
+class Laplace(_TwoSidedExponential):
+    """Continuous Laplace noise, density exp(-|x|/b) / (2b)."""
+
+    scale: Any
+    """b > 0."""
+
+    @property
+    def log_peak(self) -> jax.Array:
+        """Log density at 0: -log(2b)."""
+        return -jnp.log(2 * self.scale)
 
     def log_interval(self, low: jax.Array, high: jax.Array) -> jax.Array:
         """log of (exp(-a/b) - exp(-c/b)) / 2 on one side of 0, a and c the nearer and farther end.
@@ -170,45 +178,16 @@ class Laplace(_OneParameter):
 
 
 @pytree_dataclass
-class Geometric(_OneParameter):
+class Geometric(_TwoSidedExponential):
     """Discrete Laplace noise on the integers, pmf proportional to exp(-|x|/b)."""
 
     scale: Any
     """b > 0."""
 
-    parameter: ClassVar[str] = "scale"
-    kernel: ClassVar[Kernel] = "laplace"
-
-    @classmethod
-    def from_budget(
-        cls,
-        *,
-        epsilon_per_table: float | None = None,
-        epsilon_total: float | None = None,
-        n_tables: int | None = None,
-        neighbours: Neighbours = "replace",
-        contributions: int = 1,
-    ) -> Self:
-        """The scale b = 2 / epsilon_per_table; epsilon_total is n_tables * epsilon_per_table.
-
-        With neighbours="add-remove" it is 1 / epsilon_per_table; neighbours that differ in up to c
-        records, contributions=c, need c times the scale.
-        """
-        epsilon = _per_table("epsilon", epsilon_per_table, epsilon_total, n_tables)
-        return cls(l1_sensitivity(neighbours, contributions) / epsilon)
-
     @property
     def log_peak(self) -> jax.Array:
         """Log pmf at 0: log((1 - q) / (1 + q)) = log tanh(1 / 2b), with q = exp(-1/b)."""
         return jnp.log(jnp.tanh(1 / (2 * self.scale)))
-
-    def log_prob(self, x: jax.Array) -> jax.Array:
-        """-|x|/b + log tanh(1/2b)."""
-        return self.log_peak - jnp.abs(x) / self.scale
-
-    def log_ratio(self, x: jax.Array, step: jax.Array) -> jax.Array:
-        """(|x| - |x - step|) / b."""
-        return _absolute_fall(x, step) / self.scale
 
     def log_interval(self, low: jax.Array, high: jax.Array) -> jax.Array:
         """log of (q^a - q^(c + 1)) / (1 + q) on one side of 0, a and c the nearer and farther end.

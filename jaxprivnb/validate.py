@@ -283,14 +283,10 @@ def concentration(
     name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None
 ) -> None:
     """Raise unless a Dirichlet concentration has `shape` and is positive where it is real."""
-    if x.shape != shape:
-        raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
-    if not is_concrete(x) or (mask is not None and not is_concrete(mask)):
+    values = _by_cell(name, x, shape, mask, 1.0)
+    if values is None:
         return
-    values = np.asarray(x)
     bad = ~(np.isfinite(values) & (values > 0))
-    if mask is not None:
-        bad &= np.asarray(mask)
     if bad.any():
         raise ValueError(
             f"{name} must be finite and > 0 (a Dirichlet concentration), got {_first(values, bad)}"
@@ -301,18 +297,26 @@ def probabilities(
     name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None = None
 ) -> None:
     """Raise unless `x` has `shape`, is >= 0, and has something on every row of real cells."""
-    if x.shape != shape:
-        raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
-    if not is_concrete(x) or (mask is not None and not is_concrete(mask)):
+    values = _by_cell(name, x, shape, mask, 0.0)
+    if values is None:
         return
-    values = np.asarray(x)
-    if mask is not None:
-        values = np.where(np.asarray(mask), values, 0.0)
     bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
         raise ValueError(f"{name} must hold probabilities >= 0, got {_first(values, bad)}")
     if not (values.sum(-1) > 0).all():
         raise ValueError(f"{name} must hold probabilities, but a row sums to 0")
+
+
+def _by_cell(
+    name: str, x: jax.Array, shape: tuple[int, ...], mask: jax.Array | None, fill: float
+) -> np.ndarray | None:
+    """Values of the given shape, `fill` in masked cells; None where they cannot be read."""
+    if x.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} to fit the tables, got {x.shape}")
+    if not is_concrete(x) or (mask is not None and not is_concrete(mask)):
+        return None
+    values = np.asarray(x)
+    return values if mask is None else np.where(np.asarray(mask), values, fill)
 
 
 def single_dataset(function: str, counts: jax.Array) -> None:

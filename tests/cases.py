@@ -133,3 +133,22 @@ def example_release(name="sex", epsilon=1.0):
     promise = Guarantee("epsilon", epsilon, epsilon, (epsilon / 2,) * 2, (4 / epsilon,) * 2)
     tables = [np.array([[3, -1], [5, 7]]), np.array([[1, 2, 3], [4, 5, 6]])]
     return Release.assemble(tables, None, 12, domain, promise, {"jaxprivnb": "0"})
+
+
+SPEC = """\
+name = "small"
+seed = 7
+
+[grid]
+n_records = [50, 100]
+epsilon_per_table = [0.1, 1]
+n_features = [2, 3]
+
+[replicates]
+parameters = 3
+datasets = 2
+
+[methods.naive]
+[methods.bayes]
+"""
+"""A small study."""

@@ -4,26 +4,10 @@ import dataclasses
 import json
 
 import pytest
+from cases import SPEC as SMALL
 
 from jaxprivnb.study.spec import Arm, Cell, from_dict
 from jaxprivnb.study.specfile import parse_spec, shipped_names, shipped_spec
-
-SMALL = """\
-name = "small"
-seed = 7
-
-[grid]
-n_records = [50, 100]
-epsilon_per_table = [0.1, 1]
-n_features = [2, 3]
-
-[replicates]
-parameters = 3
-datasets = 2
-
-[methods.naive]
-[methods.bayes]
-"""
 
 
 def test_grid_is_the_product_with_epsilon_fastest():

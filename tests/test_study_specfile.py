@@ -1,28 +1,12 @@
 """Study files: what they mean, and what is refused, where."""
 
 import pytest
+from cases import SPEC as GOOD
 
 from jaxprivnb.methods import METHODS
 from jaxprivnb.study.spec import Arm, SpecError
 from jaxprivnb.study.specfile import load_spec, parse_spec, shipped_spec
 from jaxprivnb.study.toml_lines import find_line
-
-GOOD = """\
-name = "small"
-seed = 7
-
-[grid]
-n_records = [50, 100]
-epsilon_per_table = [0.1, 1]
-n_features = [2, 3]
-
-[replicates]
-parameters = 3
-datasets = 2
-
-[methods.naive]
-[methods.bayes]
-"""
 
 
 def test_ragged_features_and_labels():
