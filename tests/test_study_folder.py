@@ -178,9 +178,11 @@ def test_an_interrupt_keeps_what_is_done(finished, tmp_path, monkeypatch):
     assert load_study(tmp_path).equals(load_study(finished))
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["raised", "lost"])
 def test_an_interrupt_is_answered_at_once_and_leaves_chunks_at_their_next_piece(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, lost
 ):
+    """Also where what it raises is lost, as in a callback of Python's garbage collector."""
     told, answered, real = threading.Event(), [], compute.fit_chunk
 
     class Answer(Display):
@@ -195,8 +197,15 @@ def test_an_interrupt_is_answered_at_once_and_leaves_chunks_at_their_next_piece(
         return real(*arguments)
 
     monkeypatch.setattr(compute, "fit_chunk", interrupt_first)
-    with pytest.raises(KeyboardInterrupt):
-        run_study(SPEC, tmp_path, workers=1, display=Answer())
+    if lost:
+        monkeypatch.setattr(signal, "default_int_handler", lambda number, frame: None)
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_study(SPEC, tmp_path, workers=1, display=Answer())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, usual)
     assert answered == [True]
     assert not digests(tmp_path)  # the first of a chunk's two methods was the last piece
 

@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import NamedTuple
 
 from jaxprivnb.extras import require
@@ -18,6 +21,8 @@ from jaxprivnb.study.specfile import load_spec
 ENGINES = ("local", "dask")
 THREADS = "study"
 """How the names of the local engine's threads begin."""
+_LISTEN = 0.5
+"""Seconds after which the local engine looks whether it was stopped."""
 
 
 class Finished(NamedTuple):
@@ -143,17 +148,59 @@ def local_engine(
             under_way.discard(piece.number)
 
     pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix=THREADS)
+    done: SimpleQueue[Future[Finished]] = SimpleQueue()
     try:
-        # Neighbours in the queue differ in shape or N, so their programs compile side by side.
-        queue = sorted(pending, key=lambda c: (c.start, spec.cells[c.cell].epsilon_per_table))
-        for future in as_completed([pool.submit(compute, piece) for piece in queue]):
-            yield future.result()
+        with _heard(stop):
+            # Neighbours in the queue differ in shape or N: their programs compile side by side.
+            for piece in sorted(
+                pending, key=lambda c: (c.start, spec.cells[c.cell].epsilon_per_table)
+            ):
+                pool.submit(compute, piece).add_done_callback(done.put)
+            for _ in pending:
+                yield _next(done, stop).result()
     finally:
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         if under_way:
             stopping(len(under_way))
         pool.shutdown(wait=True)
+
+
+@contextlib.contextmanager
+def _heard(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C sets `stop` before it is raised.
+
+    What a signal raises while Python collects garbage, which takes seconds where much is held, is
+    raised in JAX's callback of the collector, and lost there. A handler that is not Python's own
+    is somebody's wish, and stays.
+    """
+    usual = signal.default_int_handler
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def both(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, both)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _next(done: SimpleQueue[Future[Finished]], stop: threading.Event) -> Future[Finished]:
+    """The next chunk that is done, unless the run is to stop."""
+    while True:
+        found = None
+        with contextlib.suppress(Empty):
+            found = done.get(timeout=_LISTEN)
+        if stop.is_set():
+            raise KeyboardInterrupt
+        if found is not None:
+            return found
 
 
 def compute_and_store(
