@@ -207,12 +207,29 @@ def kills() -> str:
 @figure
 def audit() -> str:
     """The epsilon that draws of a release prove, of what it claims, with noise whole and halved."""
-    rows = [r for r in result("privacy_audit")["rows"] if "epsilon_total" in r["budget"]]
+    usual = {"neighbours": "replace"}
+    rows = [
+        r
+        for r in result("privacy_audit")["rows"]
+        if "epsilon_total" in r["budget"] and r["told"] == r["really"] == usual
+    ]
     whole, halved = sorted(rows, key=lambda row: row["noise_halved"])
     said = lambda row: "violation found" if row["violation"] else "no violation"  # noqa: E731
     return (
         f"at least {bare(whole['epsilon_lower_bound'], 2)} of {whole['epsilon_claimed']:g}, "
         f"{said(whole)}; with halved noise {bare(halved['epsilon_lower_bound'], 2)}, {said(halved)}"
+    )
+
+
+@figure
+def audits() -> str:
+    """How many audits came out as they should, with and without a planted fault."""
+    rows = result("privacy_audit")["rows"]
+    planted = [r["violation"] for r in rows if r["fault_planted"]]
+    sound = [r["violation"] for r in rows if not r["fault_planted"]]
+    return (
+        f"violations in {sum(sound)} of {len(sound)} audits of sound releases, "
+        f"in {sum(planted)} of {len(planted)} with a planted fault"
     )
 
 

@@ -197,7 +197,8 @@ def refit(posterior: "ExactPosterior", tolerance: float) -> "ExactPosterior":
     for r in lost:
         one, own = take((posterior.tables, posterior.prior), r)
         # What suits a batch's widest noise and strongest prior may not suit each of its datasets.
-        path = plan.choose(one, own) if posterior.path.whole else posterior.path
+        path = posterior.path
+        path = plan.choose_within(path, one, own) if path.whole else path
         if path != posterior.path or not path.whole:
             found[int(r)] = fit_widening(one, own, path, tolerance)
     return _patched(posterior, found) if found else posterior

@@ -8,7 +8,7 @@ in a batch. A dataset that needs more says so in `lost_mass`, and is planned by 
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from jaxprivnb.exact.closed import Closed
 from jaxprivnb.exact.dataset import LARGEST, Cells
 from jaxprivnb.exact.fourier import Fourier
 from jaxprivnb.exact.path import Path
-from jaxprivnb.exact.windows import SMALL, bucket, fast_length
+from jaxprivnb.exact.windows import SMALL, bucket, coarse_bucket, fast_length
 from jaxprivnb.noise import Geometric, Laplace
 from jaxprivnb.tables import NoisyTables, Prior
 
@@ -107,6 +107,17 @@ def choose(tables: NoisyTables, prior: Prior, *, max_records: int | None = None)
     return _PLANNED[key]
 
 
+def choose_within(batch: Path, tables: NoisyTables, prior: Prior) -> Path:
+    """The path for one dataset of a batch: its own lengths, the batch's cells.
+
+    Masks are many where they differ, and each would be a program.
+    """
+    path = choose(tables, prior)
+    if isinstance(path, Fourier):
+        return dataclasses.replace(path, cells=batch.questions.cells)
+    return path
+
+
 def _by_counts(tables: NoisyTables, prior: Prior, N: int) -> Fourier:
     """Windows for tables of which N and the noise do not say enough."""
     good = jax.vmap(NoisyTables.is_valid) if tables.batch_shape else NoisyTables.is_valid
@@ -119,7 +130,7 @@ def _by_counts(tables: NoisyTables, prior: Prior, N: int) -> Fourier:
             priors = jax.tree.map(lambda x: np.broadcast_to(x, (some.size, *x.shape)), priors)
         tables, prior = jax.tree.map(lambda x: x[some], (tables, priors))
     wanted = needs(tables, prior, Scout(offsets_for(N), is_flat(prior)))
-    return _holding(wanted, N, tables, prior, slack=_OWN_SLACK)
+    return _holding(wanted, N, tables, prior, slack=_OWN_SLACK, size=coarse_bucket)
 
 
 def choose_when_traced(tables: NoisyTables, prior: Prior, max_records: int | None) -> Path:
@@ -143,7 +154,8 @@ def wider_than(path: Path, tables: NoisyTables, prior: Prior) -> Iterator[Fourie
     last, N = path.questions, largest(tables.n_records)
     if not last.whole:
         wanted = needs(tables, prior, Scout(offsets_for(N), is_flat(prior)))
-        own = _holding(wanted, N, tables, prior)
+        own = _holding(wanted, N, tables, prior, size=coarse_bucket)
+        own = dataclasses.replace(own, cells=last.cells)
         last = max(last, own, key=lambda p: (p.length, p.window, p.tilts))
         yield last  # aimed at what the first has found
     J = max(last.cells.sizes)
@@ -167,7 +179,13 @@ def wider_than(path: Path, tables: NoisyTables, prior: Prior) -> Iterator[Fourie
 
 
 def _holding(
-    wanted: Needs, N: int, tables: NoisyTables, prior: Prior, *, slack: float = 1.0
+    wanted: Needs,
+    N: int,
+    tables: NoisyTables,
+    prior: Prior,
+    *,
+    slack: float = 1.0,
+    size: Callable[[float], int] = bucket,
 ) -> Fourier:
     """The path of a few supported sizes that holds what is wanted."""
     cell, reach, top, class_, near, tilts = (slack * x for x in wanted)
@@ -178,10 +196,10 @@ def _holding(
     enough = (window * f for f in (1.5, 2, 3, 4, 6, 8) if window * f > top)
     complete = fast_length(min(next(enough, J * window), J * (window - 1) + 1))
     complete = max(complete, window)
-    short = bucket(max(cell, reach + near + 32))
+    short = size(max(cell, reach + near + 32))
     if complete <= max(1.5 * short, SMALL):  # nothing is cut then
         return _checked(Fourier(complete, window, True, flat, cells, offsets_for(N), tilts), tables)
-    narrow = min(bucket(1.3 * class_), short)
+    narrow = min(size(1.3 * class_), short)
     return _checked(Fourier(short, narrow, False, flat, cells, offsets_for(N), tilts), tables)
 
 

@@ -19,6 +19,11 @@ def bucket(length: float) -> int:
     return next(size for size in (5 * power // 8, 3 * power // 4, power) if size >= length)
 
 
+def coarse_bucket(length: float) -> int:
+    """`bucket` in fewer sizes, for what every dataset plans anew: powers of 2 from 128 to 512."""
+    return bucket(max(128, 2 ** math.ceil(math.log2(length))) if length <= SMALL else length)
+
+
 def fast_length(length: float) -> int:
     """The smallest even length >= `length` whose transforms are fast: 2^a 3^b 5^c."""
     length = max(8, math.ceil(length))
