@@ -1,5 +1,7 @@
 """Answers that were once wrong with a status of 0."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,3 +91,15 @@ def test_a_batch_of_other_scales_and_priors_costs_no_dataset_its_answer():
     alone = fit_exact(*jax.tree.map(lambda x: x[0], (tables, prior)))
     assert int(many.status[0]) == int(alone.status) == Status.SUCCESS
     np.testing.assert_allclose(many.feature_mean[0], alone.feature_mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("tilts", [9, 81])
+def test_what_a_batch_needs_is_good_for_datasets_that_need_less(tilts):
+    """Under narrow noise few class counts are possible, and tilts aimed at others see none."""
+    counts = np.array([[[9, 2, 4], [8, 7, 0]], [[30, 1, 14], [34, 11, 0]]], np.float32)
+    tables = pnb.NoisyTables(counts, 60, pnb.Gaussian(np.float32(1e-3)))
+    fit = fit_exact(tables, pnb.Prior.symmetric(tables, 7.2))
+    wide = dataclasses.replace(fit, path=dataclasses.replace(fit.path, tilts=tilts))
+    np.testing.assert_allclose(wide.count_pmf().sum(-1), 1, atol=1e-5)
+    for x, y in zip(wide.feature_interval(0.95), fit.feature_interval(0.95), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4)

@@ -67,18 +67,26 @@ class Scout:
     tilts: int = 1
     """M, aimed at counts across the reach."""
     everywhere: bool = False
-    """That reach is all of 0..N, whatever is known of the posterior's place."""
+    """All but three are aimed across 0..N, whatever is known of the posterior's place."""
 
     def aims(self, data: Dataset, known: Aims | None = None) -> Aims:
         """From the tables' totals, the prior and N, if nothing better is known."""
         known = class_centre(data) if known is None else known
         centre, reach = known.centre, known.reach
-        if self.everywhere:
-            centre = reach = jnp.broadcast_to(data.n_records / 2, data.a_class.shape)
-        steps = jnp.linspace(-1, 1, self.tilts + 2, dtype=centre.dtype)[1:-1]  # 0 if only one
+        across = self.tilts - 3 if self.everywhere else 0
+        steps = _steps(self.tilts - across, centre.dtype)
         goals = jnp.clip(centre + steps[:, None] * reach, 0, data.n_records)  # [M, I]
+        if across:
+            whole = jnp.broadcast_to(data.n_records / 2, centre.shape)
+            left, right = jnp.split(whole + _steps(across, centre.dtype)[:, None] * whole, 2)
+            goals = jnp.concatenate([left, goals, right])
         aim = jax.vmap(lambda n: aim_at(data, n, self.offsets, flat=self.flat))(goals)
         return Aims(centre, reach, known.sd, aim)
+
+
+def _steps(M: int, dtype: jnp.dtype) -> jax.Array:
+    """M steps between -1 and 1, as far from each other as from these; 0 if it is only one."""
+    return jnp.linspace(-1, 1, M + 2, dtype=dtype)[1:-1]
 
 
 def look(tables: NoisyTables, prior: Prior, scout: Scout, known: Aims | None = None) -> Aims:

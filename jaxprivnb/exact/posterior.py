@@ -233,7 +233,10 @@ class ExactPosterior(Posterior):
 def _passed(self: ExactPosterior) -> Pass:
     """All messages of one dataset, by the programs of its fit."""
     path = self.path.questions
-    aims = look(self.tables, self.prior, path.scout, self.likely)
+    # After a fit it is known where the posterior is, and a batch's tilts are aimed at each of its
+    # datasets, also at those that needed fewer.
+    scout = dataclasses.replace(path.scout, everywhere=False)
+    aims = look(self.tables, self.prior, scout, self.likely)
     return upward(self.tables, self.prior, path, aims)
 
 
