@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
 
 from jaxprivnb import dirichlet, validate
@@ -80,7 +81,7 @@ def simulate(
     noise: Noise | None = None,
     shape: tuple[int, ...] = (),
     prior: Prior | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Simulation:
     """Draw independent replicates of the whole model.
 
@@ -118,7 +119,7 @@ def simulate_replicates(
     n_categories: tuple[int, ...] = (2,) * 5,
     noise: Noise | None = None,
     prior: Prior | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Simulation:
     """Draw the named replicates.
 

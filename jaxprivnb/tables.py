@@ -11,6 +11,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxprivnb import totals, validate
 from jaxprivnb._pytree import pytree_dataclass, set_fields, shapes_repr
@@ -299,7 +300,7 @@ def check_type(tables: Any) -> NoisyTables:
     )
 
 
-def noise_for(noise: Any, dtype: Any, batch: tuple[int, ...], n_features: int) -> Any:
+def noise_for(noise: Any, dtype: DTypeLike, batch: tuple[int, ...], n_features: int) -> Any:
     """The argument `noise`, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
     if not isinstance(noise, Noise) or isinstance(noise, type):
         raise TypeError(

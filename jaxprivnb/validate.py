@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 _WORD = 40
 """Longest text that is taken for an option or a name that someone typed."""
@@ -72,7 +73,7 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, jax.core.Tracer)
 
 
-def as_float_array(name: str, x: Any, dtype: Any = None) -> jax.Array:
+def as_float_array(name: str, x: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """`x` as a floating array: its own dtype if float32 or float64, JAX's default otherwise."""
     try:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
@@ -89,7 +90,7 @@ def as_float_array(name: str, x: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(array.astype(dtype))
 
 
-def float_dtype(name: str, dtype: Any) -> Any:
+def float_dtype(name: str, dtype: DTypeLike | None) -> Any:
     """float32 or float64, as far as JAX is set to allow it; JAX's default if `dtype` is None."""
     if dtype is None:
         return jnp.result_type(float)
@@ -207,7 +208,7 @@ def true_counts(counts: jax.Array, mask: jax.Array | None) -> None:
         )
 
 
-def n_records(n: Any, dtype: Any, batch: tuple[int, ...]) -> jax.Array:
+def n_records(n: Any, dtype: DTypeLike, batch: tuple[int, ...]) -> jax.Array:
     """N as a float array broadcast to the batch shape."""
     if isinstance(n, bool):
         raise TypeError(f"n_records must be a number, got {describe(n)}")

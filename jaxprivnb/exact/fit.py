@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import with_fields
@@ -81,7 +82,7 @@ def with_n_records(prior: Prior, log_weights: Any) -> Prior:
     return Prior(prior.class_, prior.feature, weights)
 
 
-def resolve_tolerance(tolerance: float | None, dtype: Any) -> float:
+def resolve_tolerance(tolerance: float | None, dtype: DTypeLike) -> float:
     """The tolerance to use with a dtype: the caller's, or its default."""
     if tolerance is None:
         return 1e-10 if jnp.finfo(dtype).eps < 1e-10 else 5e-4
@@ -233,7 +234,7 @@ def _patched(posterior: "ExactPosterior", found: dict[int, "ExactPosterior"]) ->
     def wide(one: ExactPosterior) -> list[np.ndarray]:
         pmf = np.asarray(one.class_count_pmf)
         pad = [(0, 0)] * (pmf.ndim - 1) + [(0, width - pmf.shape[-1])]
-        one = dataclasses.replace(one, class_count_pmf=np.pad(pmf, pad), path=mixed)
+        one = dataclasses.replace(one, class_count_pmf=jnp.asarray(np.pad(pmf, pad)), path=mixed)
         return [np.array(x) for x in jax.tree.leaves(one)]
 
     leaves = wide(posterior)

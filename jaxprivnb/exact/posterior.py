@@ -43,21 +43,21 @@ class ExactPosterior(Posterior):
     """The release it was fitted to."""
     prior: Prior
     """The concentrations it was fitted with."""
-    start: Any
+    start: jax.Array
     """First counts of the classes' windows, `[..., I]`."""
     likely: Aims
     """The middle of the class counts, and how far they reach."""
-    log_evidence: Any
+    log_evidence: jax.Array
     """log P(m), `[...]`."""
-    lost_mass: Any
+    lost_mass: jax.Array
     """Bound on the posterior mass left out by windows or wrong by rounding, `[...]`."""
-    class_count_pmf: Any
+    class_count_pmf: jax.Array
     """P(n_i = n | m), `[..., I, W]`, for n = class_count_offset + (0, ..., W - 1)."""
     moments: Moments
     """Means and standard deviations."""
     path: Any = static()
     """How it was computed."""
-    n_records_pmf: Any = dataclasses.field(default=None, kw_only=True)
+    n_records_pmf: jax.Array | None = dataclasses.field(default=None, kw_only=True)
     """P(N | m) for N = n_records_offset + (0, 1, ...), `[..., S]`; None if N is known."""
     found: Any = aside(default=None)
     """What was computed when asked for, to be asked again."""
@@ -298,6 +298,7 @@ def _class_marginal(self: ExactPosterior, first: Any, lengths: tuple[int, int]) 
             return mixtures.class_marginals(data, one.class_count_pmf, one.start)
         together = _passed(one).together()
         assert together is not None
+        assert one.n_records_pmf is not None
         own, sizes = first, lengths
         if own is None:
             own = one.start, one.start.sum()

@@ -36,17 +36,17 @@ class FittedPrior:
 
     prior: Prior
     """The concentrations found, `[I]` and `[I, K, J]`."""
-    log_evidence: Any
+    log_evidence: jax.Array
     """sum of log P(m) over the releases that counted, under that prior, scalar."""
-    status: Any
+    status: jax.Array
     """`Status` code, int32: the worst of the releases that counted; `BAD_INPUT` if every release
     was bad, `NON_FINITE` if none had a finite evidence."""
-    release_status: Any
+    release_status: jax.Array
     """`Status` code of each release under the prior found, int32 `[...]`, as `fit_exact` gives it:
     bad input does not count, and the evidence of `LOST_MASS` is not certain."""
-    lost_mass: Any
+    lost_mass: jax.Array
     """Largest bound on the mass that the evidence of a release that counted left out, scalar."""
-    trace: Any
+    trace: jax.Array
     """The evidence at every step, `[steps]`; the result is the best of them."""
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from numpy.typing import ArrayLike
 
 from jaxprivnb import validate
@@ -144,7 +145,7 @@ def resolve_method(noise: Noise, *, solver: Any, bound: Any, accelerate: Any) ->
     return Method(solver, local_bound(bound, noise), accelerate)
 
 
-def resolve_limits(dtype: Any, tol: float | None, max_iterations: int) -> Limits:
+def resolve_limits(dtype: DTypeLike, tol: float | None, max_iterations: int) -> Limits:
     """The stopping rule in the fit's dtype."""
     chosen = TOLERANCE if tol is None else tol
     chosen = validate.real_number("tol", chosen, above=0, allow_zero=True)
