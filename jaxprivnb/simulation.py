@@ -262,4 +262,4 @@ def _shape(shape: Any) -> tuple[int, ...]:
         raise TypeError(
             f"shape must be a whole number or a tuple of them, got {validate.describe(shape)}"
         )
-    return tuple(validate.whole_number("shape", s, quote=False) for s in shape)
+    return tuple(validate.whole_number("shape", s) for s in shape)

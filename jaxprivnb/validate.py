@@ -390,10 +390,7 @@ def n_categories(value: Any, name: str = "n_categories") -> tuple[int, ...]:
             f"{name} must be a non-empty sequence, one whole number a feature, "
             f"got {describe(value)}"
         )
-    return tuple(
-        whole_number(f"{name}[{k}]", _plain(v), at_least=1, quote=False)
-        for k, v in enumerate(value)
-    )
+    return tuple(whole_number(f"{name}[{k}]", _plain(v), at_least=1) for k, v in enumerate(value))
 
 
 def categories(x: Any, n_features: int, mask: Any) -> jax.Array:

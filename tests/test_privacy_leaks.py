@@ -131,8 +131,7 @@ PUBLISHED = {
         "threshold": None, "ties": "even", "whole_numbers": None, "mask": None,
     },
     "simulate": {
-        "key": jax.random.key(0), "n_records": 3, "n_classes": 2, "n_categories": (2,),
-        "noise": None, "shape": (), "prior": None,
+        "key": jax.random.key(0), "n_records": 3, "n_classes": 2, "noise": None, "prior": None,
     },
     "load_release": {"path": "release.json"},
     "load_study": {"out": "study", "format": "arrow"},
