@@ -178,7 +178,7 @@ class Posterior(abc.ABC):
         if len(index) != len(self.batch_shape):
             raise ValueError(
                 f"replicate needs an index for each of the leading axes {self.batch_shape}, "
-                f"got {index}"
+                f"got {len(index)} of them"
             )
         one = jax.tree.map(lambda x: x[index], self)
         return dataclasses.replace(one, domain=self.domain)

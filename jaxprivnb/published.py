@@ -4,7 +4,6 @@ The exact posterior takes all of these through the factor of a cell (`measuremen
 how each kind of publication becomes one.
 """
 
-import csv
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from jaxprivnb.measurement import Measurement
 from jaxprivnb.noise import Geometric, Known
 from jaxprivnb.privacy.domain import Column, Domain
 from jaxprivnb.privacy.record import Guarantee, Release
+from jaxprivnb.storage import check_path, csv_rows
 from jaxprivnb.tables import NoisyTables, check_type, mask_from_categories
 
 TIES = ("even", "up")
@@ -363,11 +363,13 @@ def from_tables(
         )
     found: dict[str, tuple[np.ndarray, tuple[Any, ...]]] = {}
     labels = None if classes is None else tuple(classes)
-    for name, table in tables.items():
-        array = np.asarray(table, np.float64)
+    for k, (name, table) in enumerate(tables.items(), 1):
+        # By its place: keys and cells are the reader's only if these are what they should be.
+        which = f"table {k} of tables"
+        array = np.asarray(validate.as_float_array(which, table), np.float64)
         if array.ndim != 2:
             raise ValueError(
-                f"tables[{name!r}] must have classes in rows and categories in columns, got "
+                f"{which} must have classes in rows and categories in columns, got "
                 f"{validate.describe(table)}"
             )
         index, categories = _labels(table, array.shape)
@@ -375,12 +377,11 @@ def from_tables(
             labels = tuple(range(len(array))) if index is None else index
         if index is not None:
             if sorted(map(str, index)) != sorted(map(str, labels)):
-                raise ValueError(f"tables[{name!r}] must have the same classes as the other tables")
+                raise ValueError(f"{which} must have the same classes as the other tables")
             array = array[[index.index(label) for label in labels]]
         if len(array) != len(labels):
             raise ValueError(
-                f"tables[{name!r}] must have one row for each of the {len(labels)} classes, got "
-                f"{len(array)}"
+                f"{which} must have one row for each of the {len(labels)} classes, got {len(array)}"
             )
         found[str(name)] = (array, categories)
     assert labels is not None
@@ -402,23 +403,24 @@ def load_tables(path: str, *, noise: Any, n_records: Any = None) -> NamedTables:
 
     A line a cell, in any order; an empty count, or a cell without a line, was not published.
     """
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if set(reader.fieldnames or ()) != set(CSV_COLUMNS):
-            raise ValueError(
-                f"{path} must have the columns {', '.join(CSV_COLUMNS)}, and has "
-                f"{len(reader.fieldnames or ())} columns"
-            )
-        cells: dict[str, dict[tuple[str, str], float]] = {}
-        for line, row in enumerate(reader, 2):
-            place = (row["class"], row["category"])
-            table = cells.setdefault(row["feature"], {})
-            if None in (*row.values(), *row) or place in table:
-                raise ValueError(f"{path}, line {line}: must be one cell, and not a second time")
-            try:
-                table[place] = float(row["count"]) if row["count"].strip() else math.nan
-            except ValueError:
-                raise ValueError(f"{path}, line {line}: count must be a number or empty") from None
+    rows = csv_rows(check_path("path", path))
+    header = next(rows, (1, []))[1]
+    if set(header) != set(CSV_COLUMNS) or len(header) != len(CSV_COLUMNS):
+        raise ValueError(
+            f"{path} must have the columns {', '.join(CSV_COLUMNS)}, and has {len(header)} columns"
+        )
+    feature, class_, category, count = (header.index(name) for name in CSV_COLUMNS)
+    cells: dict[str, dict[tuple[str, str], float]] = {}
+    for line, row in rows:
+        table = cells.setdefault(row[feature], {}) if len(row) == len(header) else None
+        if table is None or (row[class_], row[category]) in table:
+            raise ValueError(f"{path}, line {line}: must be one cell, and not a second time")
+        number = _number(row[count])
+        if number is None:
+            raise ValueError(f"{path}, line {line}: count must be a number or empty")
+        table[row[class_], row[category]] = number
+    if not cells:
+        raise ValueError(f"{path} has no cells")
     classes = tuple(dict.fromkeys(c for table in cells.values() for c, _ in table))
     tables = {}
     for name, table in cells.items():
@@ -426,6 +428,14 @@ def load_tables(path: str, *, noise: Any, n_records: Any = None) -> NamedTables:
         counts = [[table.get((c, x), math.nan) for x in categories] for c in classes]
         tables[name] = (np.asarray(counts), categories)
     return _named(tables, noise, n_records, classes, "class")
+
+
+def _number(text: str) -> float | None:
+    """A published count; NaN for a blank cell, None for what is no number."""
+    try:
+        return float(text) if text.strip() else math.nan
+    except ValueError:
+        return None
 
 
 def _named(

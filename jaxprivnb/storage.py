@@ -5,11 +5,14 @@ reader never sees half a file and a kill never leaves one under its final name.
 """
 
 import contextlib
+import csv
+import errno
 import os
 import shutil
 import stat
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +51,36 @@ class Storage(Protocol):
         ...
 
 
+def check_path(name: str, value: Any) -> str:
+    """A path or URL, as text. What is none, such as a file's text, is refused without being shown:
+    the system's errors would quote it.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.isprintable():
+        raise TypeError(f"{name} must be a path, got {type(value).__name__} that is none")
+    return text
+
+
+def csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """(Line, cells) of each row of a CSV file in UTF-8, its header first and blank lines left out.
+
+    Errors show nothing of what the file holds.
+    """
+    readable = True
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            for row in reader:
+                if row:
+                    yield reader.line_num, row
+    except OSError as error:
+        raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError):
+        readable = False  # to be raised outside: these hold the data, in a context too
+    if not readable:
+        raise ValueError(f"{path} is not a CSV file in UTF-8")
+
+
 def open_storage(out: str | os.PathLike[str]) -> Storage:
     """A local folder for a path, fsspec for a URL."""
     text = os.fspath(out)
@@ -79,6 +112,8 @@ class LocalStorage:
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():  # a device, say, whose node a rename takes
+                raise OSError(errno.EINVAL, "it is not a regular file")
             with open(aside, "wb") as file:
                 with contextlib.suppress(FileNotFoundError):  # who could not read it still cannot
                     os.chmod(aside, stat.S_IMODE(path.stat().st_mode))

@@ -329,7 +329,7 @@ def _like_counts(name: str, x: Any, counts: jax.Array) -> jax.Array | None:
 def _resolved(name: str, one: Any, counts: jax.Array) -> Measurement:
     """A further measurement, checked, in the shape and dtype of `counts`."""
     if not isinstance(one, Measurement):
-        raise TypeError(f"{name[:-1]} must be a Measurement, got {validate.describe(one)}")
+        raise TypeError(f"{name[:-1]} must be a Measurement, got {type(one).__name__}")
     own = _like_counts(f"{name}counts", one.counts, counts)
     noise = noise_for(one.noise, counts.dtype, counts.shape[:-3], counts.shape[-2])
     return Measurement(own, noise, _like_counts(f"{name}upper", one.upper, counts))

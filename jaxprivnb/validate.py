@@ -94,10 +94,9 @@ def float_dtype(name: str, dtype: DTypeLike | None) -> Any:
     """float32 or float64, as far as JAX is set to allow it; JAX's default if `dtype` is None."""
     if dtype is None:
         return jnp.result_type(float)
-    try:
+    found = None
+    with contextlib.suppress(TypeError, ValueError):  # whose messages may show it
         found = jnp.dtype(dtype)
-    except TypeError:
-        found = None
     if found not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"{name} must be float32, float64 or None, got {word(dtype)}")
     return jax.dtypes.canonicalize_dtype(found)
@@ -386,7 +385,8 @@ def real_number(
 
 def n_categories(value: Any, name: str = "n_categories") -> tuple[int, ...]:
     """The number of categories of each feature, as a tuple of ints >= 1."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) == 0:
+    text = isinstance(value, str | bytes)
+    if not isinstance(value, Sequence | np.ndarray) or text or len(value) == 0:
         raise TypeError(
             f"{name} must be a non-empty sequence, one whole number a feature, "
             f"got {describe(value)}"

@@ -481,6 +481,28 @@ def test_errors_do_not_print_the_records(kind):
     assert ledger.entries == ()
 
 
+def test_a_score_is_the_share_of_hits_and_quotes_no_class():
+    fitted = naive().fit(X, y)
+    hits = fitted.predict(X) == y
+    assert fitted.score(X, y) == np.mean(hits)
+    weights = np.arange(len(y))
+    assert fitted.score(X, y, weights) == pytest.approx(np.average(hits, weights=weights))
+    assert fitted.score(X, y.astype(object)[:, None]) == np.mean(hits)
+    assert fitted.score(X, ["Zoltan"] * len(y)) == 0
+    for wrong in ("Zoltan", ["Zoltan"], [["Zoltan", "b"]] * len(y)):
+        with pytest.raises(ValueError, match=r"y (must|should) be|inconsistent") as caught:
+            fitted.score(X, wrong)
+        assert "Zoltan" not in str(caught.value)
+
+
+def test_a_class_of_two_columns_does_not_show_their_names():
+    pandas = pytest.importorskip("pandas")
+    twice = pandas.DataFrame(np.zeros((len(y), 2)), columns=["Zoltan", "Zoltan"])
+    with pytest.raises(ValueError, match="y should be a 1d array") as caught:
+        naive().fit(X, twice)
+    assert "Zoltan" not in str(caught.value)
+
+
 def test_names_unseen_at_fit_time_are_counted_and_not_listed():
     pandas = pytest.importorskip("pandas")
     fitted = naive().fit(pandas.DataFrame(X, columns=["a", "b"]), y)

@@ -325,3 +325,12 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_save_takes_no_devices_place(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file"):
+        example("rho").save(pipe)
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]

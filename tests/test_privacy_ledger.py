@@ -305,6 +305,17 @@ def test_a_ledger_with_two_names_of_its_own_is_refused(tmp_path):
     ledger.charge(pure(0.6))
 
 
+def test_a_ledger_whose_file_became_a_link_is_refused(tmp_path):
+    path, moved = tmp_path / "ledger.json", tmp_path / "moved.json"
+    ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path=path)
+    path.rename(moved)
+    path.symlink_to(moved)
+    with pytest.raises(ValueError, match="has become a link"):
+        ledger.charge(pure(0.6))
+    assert path.is_symlink()
+    assert pnb.PrivacyLedger(path=path).entries == ()
+
+
 def test_a_relative_ledger_survives_a_change_of_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ledger = pnb.PrivacyLedger(epsilon_limit=1.0, path="ledger.json")

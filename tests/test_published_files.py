@@ -25,7 +25,7 @@ def test_from_tables_takes_names_from_frames():
 def test_from_tables_refuses_what_has_no_likelihood():
     with pytest.raises(ValueError, match="post_processed"):
         pnb.from_tables({"sex": SEX}, noise=pnb.Laplace(4.0), post_processed="averaged")
-    with pytest.raises(ValueError, match=r"tables\['age'\] must have one row"):
+    with pytest.raises(ValueError, match="table 2 of tables must have one row"):
         pnb.from_tables({"sex": SEX, "age": AGE[:1]}, noise=pnb.Laplace(4.0))
     with pytest.raises(TypeError, match="mapping from feature names"):
         pnb.from_tables([SEX], noise=pnb.Laplace(4.0))
@@ -61,15 +61,29 @@ def test_a_csv_file_of_noisy_counts_is_fitted(tmp_path, capsys):
     [
         ("a,b\n1,2\n", "must have the columns feature, class, category, count"),
         ("feature,class,category,count\nx,0,0,many\n", "line 2: count must be a number"),
-        ("feature,class,category,count\nx,0,0,1\nx,0,0,1\n", "line 3: must be one cell"),
+        ("feature,class,category,count\nx,0,0,1\n\nx,0,0,1\n", "line 4: must be one cell"),
+        ("feature,class,category,count\nx,0,0\n", "line 2: must be one cell"),
+        ("feature,class,category,count\n", "has no cells"),
+        ('feature,class,category,count\n"x,0,0,many', "is not a CSV file in UTF-8"),
+        (f"feature,class,category,count\n{'many' * 50_000},0,0,1\n", "is not a CSV file in UTF-8"),
+        (b"feature,class,category,count\nmany\xff,0,0,1\n", "is not a CSV file in UTF-8"),
     ],
 )
 def test_a_csv_file_that_is_no_table_is_refused_by_line(tmp_path, text, message):
     path = tmp_path / "bad.csv"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message) as caught:
         pnb.load_tables(str(path), noise=pnb.Laplace(4.0))
     assert "many" not in str(caught.value)
+    cause = caught.value.__context__
+    assert cause is None or not hasattr(cause, "object")  # where a decoder keeps the text
+    assert main(["fit", str(path), "--noise", "laplace", "--scale", "4"]) == 2
+
+
+def test_a_csv_file_that_is_not_there_is_named(tmp_path, capsys):
+    path = tmp_path / "none.csv"
+    assert main(["fit", str(path), "--noise", "laplace", "--scale", "4"]) == 4
+    assert f"cannot read {path}: No such file" in capsys.readouterr().err
 
 
 def test_releases_with_names_may_hold_other_features():

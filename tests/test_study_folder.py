@@ -375,7 +375,8 @@ def test_a_seed_of_the_command_line_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [b"{", b"\xff", b"[]", b"null", b'{"fingerprint": "FINGERPRINT", "done": [{"chunk": []}]}',
-     b'{"fingerprint": "FINGERPRINT", "done": 3}', b'{"fingerprint": "FINGERPRINT"}'],
+     b'{"fingerprint": "FINGERPRINT", "done": 3}', b'{"fingerprint": "FINGERPRINT"}',
+     b'{"fingerprint": "FINGERPRINT", "done": [{"chunk": 1e999, "rows": 1, "failures": 0}]}'],
 )  # fmt: skip
 def test_a_malformed_manifest_costs_nothing(finished, tmp_path, content):
     out = tmp_path / "study"

@@ -49,6 +49,12 @@ def test_ragged_features_and_labels():
         ("n_features = [2, 3]", "n_categories = [2, 3, 4]", 7, r"\[\[2, 3, 4\]\] is one set of 3"),
         ("n_features = [2, 3]", 'n_features = 2\nnoise = "laplas"', 8, "did you mean 'laplace'"),
         ("datasets = 2", "datasets = 0", 11, "replicates.datasets must be a whole number from 1"),
+        (
+            "n_features = [2, 3]",
+            f"n_features = 2\nprior = 1{'0' * 400}",
+            8,
+            "prior must be a finite number",
+        ),
         ("datasets = 2", "dataset = 2", 11, "did you mean 'datasets'"),
         ("[methods.naive]", "[methods.naiv]", 13, "naiv is not a method.*did you mean 'naive'"),
         ("[methods.naive]", '[methods.mine]\nmethod = "vbb"', 14, "did you mean 'vb'"),

@@ -2,8 +2,8 @@
 
 import argparse
 import contextlib
-import csv
 import inspect
+import itertools
 import os
 import sys
 import tomllib
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxprivnb.cli.arguments import positive, whole
 from jaxprivnb.cli.exits import Stop
+from jaxprivnb.storage import csv_rows
 from jaxprivnb.study.toml_lines import find_line
 
 _MAX_DOMAIN_BYTES = 16 * 2**20
@@ -209,30 +210,19 @@ def read_domain(path: str, class_name: str | None) -> StatedDomain:
 
 def read_csv(path: str, wanted: list[str]) -> tuple[dict[str, list[str]], list[str]]:
     """The wanted columns, text without the blanks around it, and the names of the others."""
-    readable = True
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            for name in wanted:
-                if header.count(name) != 1:
-                    how = "no" if name not in header else "more than one"
-                    raise ValueError(f"{path} has {how} column {name!r}")
-            places = [header.index(name) for name in wanted]
-            columns: list[list[str]] = [[] for _ in wanted]
-            for row in reader:
-                if not row:  # a blank line
-                    continue
-                if len(row) != len(header):
-                    raise ValueError(f"{path} has a row that is longer or shorter than its header")
-                for column, place in zip(columns, places, strict=True):
-                    column.append(sys.intern(row[place].strip()))
-    except OSError as error:
-        raise OSError(error.errno, f"cannot read {path}: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError):
-        readable = False  # to be raised outside: these hold the data, in a context too
-    if not readable:
-        raise ValueError(f"{path} is not a CSV file in UTF-8")
+    rows = csv_rows(path)
+    header = [name.strip() for _, row in itertools.islice(rows, 1) for name in row]
+    for name in wanted:
+        if header.count(name) != 1:
+            how = "no" if name not in header else "more than one"
+            raise ValueError(f"{path} has {how} column {name!r}")
+    places = [header.index(name) for name in wanted]
+    columns: list[list[str]] = [[] for _ in wanted]
+    for _, row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"{path} has a row that is longer or shorter than its header")
+        for column, place in zip(columns, places, strict=True):
+            column.append(sys.intern(row[place].strip()))
     return dict(zip(wanted, columns, strict=True)), [n for n in header if n not in wanted]
 
 

@@ -33,9 +33,14 @@ require("sklearn", "sklearn", "PrivateNaiveBayes")  # for the message; the rest 
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.utils import check_random_state  # noqa: E402
-from sklearn.utils.validation import check_is_fitted  # noqa: E402
+from sklearn.utils.validation import check_consistent_length, check_is_fitted  # noqa: E402
 
-from jaxprivnb.estimator.records import Training, encode_records, read_training  # noqa: E402
+from jaxprivnb.estimator.records import (  # noqa: E402
+    Training,
+    encode_records,
+    read_classes,
+    read_training,
+)
 
 _SIZES = (64, 1024)
 """Records predicted at once: few sizes, so that few programs are compiled."""
@@ -233,6 +238,21 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         """The most probable class of each record, `[n]`."""
         most = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of records whose class is predicted, each with its weight if there are any.
+
+        Scikit-learn's own would quote y where it cannot be classes.
+        """
+        truth = read_classes(y).tolist()
+        predicted = self.predict(X).tolist()
+        check_consistent_length(predicted, truth)
+        hits = [bool(found == true) for found, true in zip(predicted, truth, strict=True)]
+        if sample_weight is None:
+            return float(np.mean(hits))
+        weights = np.asarray(validate.as_float_array("sample_weight", sample_weight))
+        check_consistent_length(predicted, weights)
+        return float(np.average(hits, weights=weights))
 
     def predict_proba_interval(
         self, X: Any, level: float = 0.95, *, n_draws: int = 1000

@@ -47,6 +47,16 @@ def read_training(estimator: Any, X: Any, y: Any) -> Training:
     return Training({**columns, class_name: y}, class_name, y)
 
 
+def read_classes(y: Any) -> np.ndarray:
+    """The classes of records to predict, as they are, `[n]`."""
+    array = as_array(_checked("y", y))
+    if array.ndim == 2 and array.shape[1] == 1:  # a table of one column
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"y must be one column of classes, got {validate.describe(y)}")
+    return array
+
+
 def encode_records(estimator: Any, X: Any, release: Release) -> np.ndarray:
     """Categories of records to predict, int `[n, K]`, -1 for what is missing or unknown."""
     columns = _read_columns(estimator, X, reset=False)
@@ -125,6 +135,9 @@ def _checked(name: str, x: Any) -> Any:
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold categories")
     if name == "y":
+        if array.ndim > 1 and array.shape[1:] != (1,):
+            # Of a table without header that has a value twice, scikit-learn shows "names".
+            raise ValueError(f"y should be a 1d array, got {validate.describe(x)}")
         return x
     if array.ndim < 2:
         raise ValueError(

@@ -25,6 +25,7 @@ from jaxprivnb import validate
 from jaxprivnb.noise import Neighbours, check_neighbours
 from jaxprivnb.privacy import sealed
 from jaxprivnb.privacy.record import Guarantee, Release, relation
+from jaxprivnb.storage import check_path
 
 FORMAT = "jaxprivnb ledger"
 VERSION = 1
@@ -89,7 +90,7 @@ class PrivacyLedger:
         given |= {"neighbours": neighbours, "contributions": contributions}
         terms = given | {k: v for k, v in _USUAL.items() if given[k] is None}
         check_neighbours(terms["neighbours"], terms["contributions"])
-        self._path = None if path is None else os.path.realpath(path)
+        self._path = None if path is None else os.path.realpath(check_path("path", path))
         self._terms = terms
         self._entries: tuple[Entry, ...] = ()
         self._mutex = threading.Lock()
@@ -211,6 +212,11 @@ class PrivacyLedger:
     def _read(self) -> None:
         assert self._path is not None
         content = sealed.unseal(self._path, FORMAT, VERSION)
+        if os.path.realpath(self._path) != self._path:
+            raise ValueError(
+                f"{self._path} has become a link, and a charge would replace it: open the ledger "
+                "anew where it is now"
+            )
         if os.stat(self._path).st_nlink > 1:
             raise ValueError(
                 f"{self._path} has more than one name (hard links), and a charge would part them: "

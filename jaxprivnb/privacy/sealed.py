@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxprivnb.storage import LocalStorage, StorageError
+from jaxprivnb.storage import LocalStorage, StorageError, check_path
 
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 8
@@ -36,7 +36,7 @@ def seal(format_: str, version: int, content: dict[str, Any]) -> bytes:
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the file as a whole, or leave it as it was."""
-    target = Path(path)
+    target = Path(check_path("path", path))
     LocalStorage(target.parent).write(target.name, data)
 
 
@@ -71,7 +71,7 @@ def _same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bo
 
 def unseal(path: str | os.PathLike[str], format_: str, version: int) -> dict[str, Any]:
     """The content of a file that is whole, of this format and version."""
-    data = _read_bounded(path)
+    data = _read_bounded(check_path("path", path))
     try:
         return open_sealed(data, format_, version)
     except ValueError as error:

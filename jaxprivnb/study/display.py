@@ -184,8 +184,11 @@ def choose_display(display: Display | str | None) -> Display:
     if display == "log":
         return LogDisplay()
     if display != "auto":
+        from jaxprivnb import validate
+
         raise ValueError(
-            f"display must be 'auto', 'log', 'quiet', None or a Display, got {display!r}"
+            "display must be 'auto', 'log', 'quiet', None or a Display, "
+            f"got {validate.word(display)}"
         )
     if sys.stderr.isatty():
         try:

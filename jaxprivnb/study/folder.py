@@ -197,7 +197,7 @@ def read_manifest(storage: Storage, spec: Spec) -> dict[int, Receipt]:
         if manifest["fingerprint"] != spec.fingerprint:
             return {}
         found = [Receipt(*(int(r[name]) for name in Receipt._fields)) for r in manifest["done"]]
-    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return {}  # the parts say what is done
     return {receipt.chunk: receipt for receipt in found}
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from jaxprivnb.extras import require
-from jaxprivnb.storage import StorageError, open_storage
+from jaxprivnb.storage import StorageError, check_path, open_storage
 from jaxprivnb.study.chunks import n_chunks
 from jaxprivnb.study.folder import PARTS, part_name, part_numbers, read_spec
 from jaxprivnb.study.schema import CELL_COLUMNS
@@ -62,9 +62,10 @@ def load_study(
             parameter, dataset, noise_draw), NaN where a chunk is missing. (Its `sel` has an
             argument called method already.)
     """
-    if format not in ("arrow", "pandas", "xarray"):
-        raise ValueError(f"format must be 'arrow', 'pandas' or 'xarray', got {format!r}")
-    study = read_study_rows(out)
+    from jaxprivnb import validate  # with JAX, which rows do not need
+
+    validate.choice("format", format, ("arrow", "pandas", "xarray"))
+    study = read_study_rows(check_path("out", out))
     if format == "arrow":
         return study.table
     if format == "pandas":

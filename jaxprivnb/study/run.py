@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from jaxprivnb.extras import require
+from jaxprivnb.storage import check_path
 from jaxprivnb.study.chunks import Chunk, all_chunks, chunk, go_on
 from jaxprivnb.study.display import Display, choose_display
 from jaxprivnb.study.folder import Receipt, StudyFolder
@@ -76,15 +77,15 @@ def run_study(
         workers: threads, or Dask worker processes to start on this machine; one a core if None.
         address: of a Dask scheduler that runs already, instead of starting workers.
     """
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if not isinstance(spec, Spec):
-        spec = load_spec(spec)
+    from jaxprivnb import validate
     from jaxprivnb.study.fits import check_methods
 
+    validate.choice("engine", engine, ENGINES)
+    if not isinstance(spec, Spec):
+        spec = load_spec(spec)
     check_methods(spec)
     require("pyarrow", "study", "storing a study")  # now, and not when the first chunk is done
-    folder = StudyFolder(os.fspath(out), spec)
+    folder = StudyFolder(check_path("out", out), spec)
     done = dict(folder.begin(overwrite=overwrite))
     pending = [c for c in all_chunks(spec) if c.number not in done]
     shown = choose_display(display)

@@ -39,8 +39,8 @@ Everything is checked before work begins; an error names the key and the line.
 
 import dataclasses
 import difflib
-import math
 import os
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib import resources
@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxprivnb.methods import names
+from jaxprivnb.storage import check_path
 from jaxprivnb.study.spec import (
     DEFAULT_LEVELS,
     DTYPES,
@@ -64,11 +65,14 @@ from jaxprivnb.study.spec import (
 
 def load_spec(path: str | os.PathLike[str]) -> Spec:
     """Read and check a study file."""
+    name = check_path("spec", path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read: {error}") from None
-    return parse_spec(text, str(path))
+        text = Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{name}: cannot be read: it is not UTF-8 text") from None
+    return parse_spec(text, name)
 
 
 def shipped_spec(name: str) -> Spec:
@@ -280,6 +284,10 @@ class _Reader:
         raise located(self.path, self.text, key, problem)
 
 
+_MAX = sys.float_info.max
+"""Compared with, not converted to: whole numbers of TOML and JSON may be larger."""
+
+
 def _at_least(low: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**31:
@@ -291,12 +299,12 @@ def _at_least(low: int) -> Callable[[Any], str | None]:
 
 def _positive(value: Any) -> str | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return None if number and 0 < value < math.inf else "must be a finite number above 0"
+    return None if number and 0 < value <= _MAX else "must be a finite number above 0"
 
 
 def _number(value: Any) -> str | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return None if number and math.isfinite(value) else "must be a finite number"
+    return None if number and abs(value) <= _MAX else "must be a finite number"
 
 
 def _yes_or_no(value: Any) -> str | None:

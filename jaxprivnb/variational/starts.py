@@ -37,6 +37,8 @@ def check_start(
     tables: NoisyTables, start: Any, n_starts: int, key: jax.Array | None
 ) -> tuple[str, Pair | None]:
     """What the user asked for, as (name, arrays or None); raises if it cannot be had."""
+    if key is not None:
+        validate.random_key("key", key)
     given = None
     if isinstance(start, str):
         name = validate.choice("start", start, NAMES)
