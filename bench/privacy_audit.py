@@ -1,6 +1,6 @@
 """An attempt to refute the privacy of `release` on neighbouring datasets.
 
-    python bench/privacy_audit.py [--draws 1000000]
+    python bench/privacy_audit.py [--draws 200000]
 
 Two datasets differ in c records, replaced or removed. Each is released many times, through the
 public function, and events of the form {log-likelihood ratio >= t} are counted. If P(E | D) >
@@ -144,7 +144,7 @@ def halved(measure, scale, real=mechanism.measurement):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=1_000_000, help="of each dataset")
+    parser.add_argument("--draws", type=int, default=200_000, help="of each dataset")
     arguments = parser.parse_args()
     rows = []
     real, real_calibrate = mechanism.measurement, mechanism.calibrate
