@@ -15,7 +15,7 @@ themselves.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -94,9 +94,13 @@ def log_evidence(block: Block, away: np.ndarray) -> tuple[np.ndarray, np.ndarray
     law = np.fft.irfft(np.fft.rfft(block.pmf, block.size).prod(1), block.size)
     place = block.place[:, None] + away / block.step[:, None]
     found = _between(law[:, None], place[:, None])[:, 0]
-    found = np.where((place >= 0) & (place < block.size - 1), found, 0)
+    # Farther away the law is that of the other end.
+    within = np.abs(place - block.place[:, None]) < block.size / 2 - 1
+    found = np.where((place >= 0) & within, found, 0)
     good = found > _ROUNDING
-    log_c = np.log(np.where(good, found, 1)) + block.log_mass[:, None] - block.theta[:, None] * place
+    log_c = (
+        np.log(np.where(good, found, 1)) + block.log_mass[:, None] - block.theta[:, None] * place
+    )
     return np.where(good, log_c, _NOWHERE), found
 
 

@@ -122,10 +122,9 @@ def expect(
         means.append(found[0].reshape(R, I, -1))
         sums += [x.reshape(R, -1).sum(-1) for x in found[1:]]
         n_cells += found[0].size // R
-    feature = sums / max(n_cells, 1)
-    return Expected(
-        class_width, class_error, *feature, *_predictions(data, class_mean, means)
-    )
+    features = sums / max(n_cells, 1)
+    found, accuracy = _predictions(data, class_mean, means)
+    return Expected(class_width, class_error, *(features[x] for x in range(4)), found, accuracy)
 
 
 def _release(data: Data, mechanism: Mechanism, rng: np.random.Generator) -> _Release:
@@ -183,9 +182,7 @@ def _from_totals(
     return middle, np.full(middle.shape, precision**-0.5)
 
 
-def _grid(
-    middle: np.ndarray, width: np.ndarray, mechanism: Mechanism, n_records: int
-) -> _Grid:
+def _grid(middle: np.ndarray, width: np.ndarray, mechanism: Mechanism, n_records: int) -> _Grid:
     N = n_records if mechanism.known else np.inf
     width = np.minimum(width, N)
     T = int(min(_LATTICE, width.max() + 1))

@@ -19,11 +19,11 @@ from jaxprivnb.privacy.budget import request_budget
 from jaxprivnb.privacy.conversion import rho_from_epsilon
 from jaxprivnb.privacy.domain import Column, Domain
 from jaxprivnb.privacy.mechanism import calibrate
-from jaxprivnb.tables import Prior
+from jaxprivnb.tables import Prior, mask_from_categories
 
-_CELLS = 2_000
+_CELLS = 1_500
 """Cells that simulated datasets are to have together, about."""
-_REPLICATES = (6, 64)
+_REPLICATES = (5, 64)
 """Fewest and most datasets for it."""
 
 
@@ -124,19 +124,18 @@ def plan(
 
 
 def _row(way: _Way, expected: Expected) -> Row:
-    values = [getattr(expected, name) for name in QUANTITIES]
-    scales = way.mechanism.scales
-    return Row(
-        way.epsilon,
-        way.noise,
-        way.rho,
-        way.class_table,
-        way.allocation,
-        min(scales),
-        max(scales),
-        *(float(x.mean()) for x in values),
-        se=tuple(float(x.std(ddof=1) / np.sqrt(len(x))) for x in values),
-    )
+    each = {name: getattr(expected, name) for name in QUANTITIES}
+    about = {
+        "epsilon_total": way.epsilon,
+        "noise": way.noise,
+        "rho_total": way.rho,
+        "class_table": way.class_table,
+        "allocation": way.allocation,
+        "scale_least": min(way.mechanism.scales),
+        "scale_most": max(way.mechanism.scales),
+    }
+    se = tuple(float(x.std(ddof=1) / np.sqrt(len(x))) for x in each.values())
+    return Row(**about, **{name: float(x.mean()) for name, x in each.items()}, se=se)
 
 
 def _ways(
@@ -174,13 +173,10 @@ def _epsilons(epsilon_total: Any) -> tuple[float, ...]:
     several = isinstance(epsilon_total, Sequence | np.ndarray)
     if several and (isinstance(epsilon_total, str) or len(epsilon_total) == 0):
         raise TypeError(
-            "epsilon_total must be a number or several, "
-            f"got {validate.describe(epsilon_total)}"
+            f"epsilon_total must be a number or several, got {validate.describe(epsilon_total)}"
         )
     each = list(epsilon_total) if several else [epsilon_total]
-    return tuple(
-        dict.fromkeys(validate.real_number("epsilon_total", e, above=0) for e in each)
-    )
+    return tuple(dict.fromkeys(validate.real_number("epsilon_total", e, above=0) for e in each))
 
 
 def _domain(domain: Any, n_classes: Any, n_categories: Any) -> Domain:
@@ -195,9 +191,7 @@ def _domain(domain: Any, n_classes: Any, n_categories: Any) -> Domain:
         raise TypeError("give domain, or n_classes and n_categories, not both")
     found = getattr(domain, "domain", domain)
     if not isinstance(found, Domain):
-        raise TypeError(
-            f"domain must be a Domain or a Release, got {validate.describe(domain)}"
-        )
+        raise TypeError(f"domain must be a Domain or a Release, got {validate.describe(domain)}")
     if not found.features:
         raise ValueError("domain must have at least one feature")
     return found
@@ -214,7 +208,7 @@ def _concentrations(prior: Any, domain: Domain) -> Concentrations:
             )
         a = validate.real_number("prior", a, above=0)
         return Concentrations(np.full(I, a), tuple(np.full((I, j), a) for j in domain.n_categories))
-    mask = np.arange(J) < np.asarray(domain.n_categories)[:, None]
+    mask = mask_from_categories(domain.n_categories)
     validate.concentration("prior.class_", prior.class_, (I,))
     validate.concentration("prior.feature", prior.feature, (I, K, J), mask)
     feature = np.asarray(prior.feature, float)

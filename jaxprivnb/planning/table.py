@@ -194,9 +194,11 @@ class Plan:
             numbers = [row[COLUMNS.index(name)] for name in QUANTITIES]
             pairs = [f"{_short(x):>7}{_short(y):>7}" for x, y in zip(*[iter(numbers[:6])] * 2)]  # noqa: B905
             star = "*" if row == best[row.epsilon_total] else " "
+            own = "yes" if row.class_table else "no"
             lines.append(
-                f"{star}{row.epsilon_total:>8g} {row.noise:<9}{'yes' if row.class_table else 'no':<6}"
-                f"{row.allocation:<9}{_span(row):>14}  " + "  ".join(pairs)
+                f"{star}{row.epsilon_total:>8g} {row.noise:<9}{own:<6}"
+                f"{row.allocation:<9}{_span(row):>14}  "
+                + "  ".join(pairs)
                 + f"{row.found:>8.3f}{row.accuracy:>7.3f}"
             )
         return "\n".join(lines)
@@ -215,7 +217,9 @@ class Plan:
         found = [row for row in self.rows if row.epsilon_total == epsilon]
         if not found:
             listed = ", ".join(f"{e:g}" for e in self.epsilons)
-            raise ValueError(f"epsilon_total must be one that was planned, {listed}; got {epsilon:g}")
+            raise ValueError(
+                f"epsilon_total must be one that was planned, {listed}; got {epsilon:g}"
+            )
         return found
 
 
