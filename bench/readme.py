@@ -222,6 +222,17 @@ def audit() -> str:
 
 
 @figure
+def plans() -> str:
+    """How many expectations were held against releases, and how far the worst was off."""
+    found = result("plan")
+    n = sum(isinstance(x, dict) for row in found["rows"] for x in row.values())
+    return (
+        f"of {n} expectations {found['beyond_2']} were off by more than two standard errors, the "
+        f"worst by {found['largest_z']:.1f}"
+    )
+
+
+@figure
 def audits() -> str:
     """How many audits came out as they should, with and without a planted fault."""
     rows = result("privacy_audit")["rows"]

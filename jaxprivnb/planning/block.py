@@ -18,7 +18,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from jaxprivnb.privacy.budget import Measure
 
@@ -168,6 +167,8 @@ def _log_mass(l: np.ndarray, half: np.ndarray, a: np.ndarray) -> np.ndarray:
     """
     if (a == 1).all():
         return np.log(np.where(l == 0, half + 1, 2 * half + 1))
+
+    from scipy.special import gammaln
 
     def upto(k: np.ndarray) -> np.ndarray:
         return gammaln(k + 1 + a) - gammaln(k + 1) - gammaln(a + 1)

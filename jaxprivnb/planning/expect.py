@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.special import gammaln
 
 from jaxprivnb.planning.block import laws, log_evidence, log_noise, noise_sd, tilted
 from jaxprivnb.planning.simulated import Concentrations, Data, draw_noise
@@ -29,7 +27,7 @@ from jaxprivnb.privacy.budget import Measure
 
 ATOMS = 256
 """Draws for each cell."""
-_CLASS_ATOMS = 1024
+_CLASS_ATOMS = 4096
 _LATTICE = 257
 """Most values of a class's count."""
 _BETWEEN = 5
@@ -118,13 +116,13 @@ def expect(
             means.append(np.ones((R, I, 1)))
             continue
         scale = mechanism.scales[k]
-        found = _feature_answers(m, a[k], grid, q, mechanism, scale, level, rng)
-        means.append(found[0].reshape(R, I, -1))
-        sums += [x.reshape(R, -1).sum(-1) for x in found[1:]]
-        n_cells += found[0].size // R
-    features = sums / max(n_cells, 1)
-    found, accuracy = _predictions(data, class_mean, means)
-    return Expected(class_width, class_error, *(features[x] for x in range(4)), found, accuracy)
+        mean, *others = _feature_answers(m, a[k], grid, q, mechanism, scale, level, rng)
+        means.append(mean.reshape(R, I, -1))
+        sums += [x.reshape(R, -1).sum(-1) for x in others]
+        n_cells += mean.size // R
+    p_width, p_error, n_width, n_error = sums / max(n_cells, 1)
+    named = _predictions(data, class_mean, means)
+    return Expected(class_width, class_error, p_width, p_error, n_width, n_error, *named)
 
 
 def _release(data: Data, mechanism: Mechanism, rng: np.random.Generator) -> _Release:
@@ -204,6 +202,9 @@ def _log_h(
     grid: _Grid,
 ) -> np.ndarray:
     """log h_i(n), `[R, I, T]`, the largest 0; -inf below no records."""
+    from scipy.interpolate import CubicSpline
+    from scipy.special import gammaln
+
     n = np.maximum(grid.counts, 0)
     places = grid.places
     found = np.zeros((*n.shape[:2], len(places)))
@@ -224,7 +225,7 @@ def _log_h(
             log_g[:, near] = np.where(better, log_c, log_g[:, near])
         found += log_g.reshape(found.shape)
         each = n[..., places]
-        found += gammaln(each + 1) - gammaln(each + a[k][0].sum())
+        found += gammaln(each + 1) - gammaln(each + prior.feature[k].sum(-1)[:, None])
     # So far down nothing is seen, and a spline would swing.
     found = np.maximum(found, found.max(-1, keepdims=True) - 200)
     log_h = found
@@ -272,6 +273,8 @@ def _of_totals(
     places = np.arange(size)
     if mechanism.known:
         return (places == np.round((n_records - grid.low.sum(-1)) / grid.step)[:, None]) * 1.0
+    from scipy.special import gammaln
+
     N = grid.low.sum(-1)[:, None] + grid.step[:, None] * places
     log_f = gammaln(N + 1) - gammaln(N + prior.class_.sum())
     return np.exp(log_f - log_f.max(-1, keepdims=True))

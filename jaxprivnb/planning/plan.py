@@ -125,7 +125,7 @@ def plan(
 
 def _row(way: _Way, expected: Expected) -> Row:
     each = {name: getattr(expected, name) for name in QUANTITIES}
-    about = {
+    about: dict[str, Any] = {
         "epsilon_total": way.epsilon,
         "noise": way.noise,
         "rho_total": way.rho,
@@ -135,7 +135,8 @@ def _row(way: _Way, expected: Expected) -> Row:
         "scale_most": max(way.mechanism.scales),
     }
     se = tuple(float(x.std(ddof=1) / np.sqrt(len(x))) for x in each.values())
-    return Row(**about, **{name: float(x.mean()) for name, x in each.items()}, se=se)
+    about |= {name: float(x.mean()) for name, x in each.items()}
+    return Row(**about, se=se)
 
 
 def _ways(

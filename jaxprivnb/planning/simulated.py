@@ -7,7 +7,6 @@ budgets differ as little as their budgets do, and comparisons need few of them.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from jaxprivnb.privacy.budget import Measure
 
@@ -69,6 +68,8 @@ def draw_noise(
     if scale >= _EXACT:
         # Rounding adds a twelfth to a variance, and changes nothing else that could be seen.
         return np.round(normal * np.sqrt(scale**2 - 1 / 12))
+    from scipy.special import ndtr
+
     x = np.arange(-int(10 * scale) - 2, int(10 * scale) + 3)
     upto = np.cumsum(np.exp(-0.5 * (x / scale) ** 2))
     return x[np.searchsorted(upto / upto[-1], ndtr(normal))].astype(float)
