@@ -45,12 +45,12 @@ def test_the_same_releases_say_what_exact_fits_say():
     np.testing.assert_allclose(found.class_width, width, rtol=0.05)
     np.testing.assert_allclose(found.class_width.mean(), width.mean(), rtol=0.01)
     real = np.broadcast_to(mask[:, None], counts.shape)
-    for which, tolerance in (("feature", 0.05), ("count", 0.07)):
+    for which in ("feature", "count"):
         low, high = getattr(fit, f"{which}_interval")(0.95)
         width = (np.where(real, high - low, 0).sum((1, 2, 3))) / 10
         own = getattr(found, f"{which}_width")
-        np.testing.assert_allclose(own, width, rtol=tolerance)
-        np.testing.assert_allclose(own.mean(), width.mean(), rtol=tolerance / 4)
+        np.testing.assert_allclose(own, width, rtol=0.1)  # of draws
+        np.testing.assert_allclose(own.mean(), width.mean(), rtol=0.015)
     # The posterior's own error is that of its means, on average.
     truth = np.zeros_like(counts)
     for k, p in enumerate(data.feature_probs):
