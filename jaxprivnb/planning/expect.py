@@ -28,6 +28,7 @@ from jaxprivnb.privacy.budget import Measure
 ATOMS = 256
 """Draws for each cell."""
 _CLASS_ATOMS = 4096
+"""Draws for each class."""
 _LATTICE = 257
 """Most values of a class's count."""
 _BETWEEN = 5
@@ -40,7 +41,7 @@ _EDGE = 1e-4
 
 
 class Expected(NamedTuple):
-    """One number for each simulated release, `[R]`."""
+    """One number for each simulated release, `[R]`; what they are `plan` says."""
 
     class_width: np.ndarray
     class_error: np.ndarray
@@ -292,7 +293,9 @@ def _class_answers(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(Mean width, mean error `[R]`; means `[R, I]`) of P(Y)."""
     R, I, T = q.shape
-    place = _inverse(q.reshape(R * I, T), _even(rng, (R * I, _CLASS_ATOMS)))
+    # Where N is not known each draw has a law of the other classes of its own.
+    draws = _CLASS_ATOMS if mechanism.known else _CLASS_ATOMS // 8
+    place = _inverse(q.reshape(R * I, T), _even(rng, (R * I, draws)))
     n = np.maximum(grid.low.reshape(-1, 1) + np.repeat(grid.step, I)[:, None] * place, 0)
     if mechanism.known:
         N = np.full(n.shape, float(n_records))
