@@ -226,9 +226,10 @@ def plans() -> str:
     """How many expectations were held against releases, and how far the worst was off."""
     found = result("plan")
     n = sum(isinstance(x, dict) for row in found["rows"] for x in row.values())
+    cases = {row["name"] for row in found["rows"]}
     return (
-        f"of {n} expectations {found['beyond_2']} were off by more than two standard errors, the "
-        f"worst by {found['largest_z']:.1f}"
+        f"{len(cases)} cases with both noises, {found['beyond_2']} of {n} expectations off by more "
+        f"than two standard errors, the worst by {found['largest_z']:.1f}"
     )
 
 
