@@ -222,6 +222,18 @@ def audit() -> str:
 
 
 @figure
+def plans() -> str:
+    """How many expectations were held against releases, and how far the worst was off."""
+    found = result("plan")
+    n = sum(isinstance(x, dict) for row in found["rows"] for x in row.values())
+    cases = {row["name"] for row in found["rows"]}
+    return (
+        f"{len(cases)} cases with both noises, {found['beyond_2']} of {n} expectations off by more "
+        f"than two standard errors, the worst by {found['largest_z']:.1f}"
+    )
+
+
+@figure
 def audits() -> str:
     """How many audits came out as they should, with and without a planted fault."""
     rows = result("privacy_audit")["rows"]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
     from jaxprivnb.noise import Laplace as Laplace
+    from jaxprivnb.planning.plan import plan as plan
+    from jaxprivnb.planning.table import Plan as Plan
     from jaxprivnb.privacy.domain import PrivacyWarning as PrivacyWarning
     from jaxprivnb.privacy.file import load_release as load_release
     from jaxprivnb.privacy.ledger import BudgetExceededError as BudgetExceededError
@@ -54,6 +56,7 @@ _HOME = {
     "Laplace": "noise",
     "Measurement": "measurement",
     "NoisyTables": "tables",
+    "Plan": "planning.table",
     "Prior": "tables",
     "PrivacyLedger": "privacy.ledger",
     "PrivacyWarning": "privacy.domain",
@@ -70,6 +73,7 @@ _HOME = {
     "load_release": "privacy.file",
     "load_study": "study.load",
     "load_tables": "published",
+    "plan": "planning.plan",
     "processed": "published",
     "release": "privacy.publish",
     "run_study": "study.run",

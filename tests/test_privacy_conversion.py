@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from jaxprivnb.privacy.conversion import epsilon_from_rho
+from jaxprivnb.privacy.conversion import epsilon_from_rho, rho_from_epsilon
 
 RHOS = [1e-8, 1e-3, 0.1, 0.5, 3.0, 100.0]
 DELTAS = [1e-300, 1e-12, 1e-6, 1e-3, 0.1, 0.9]
@@ -89,3 +89,11 @@ def test_extremes_are_finite():
     for rho in (5e-324, 1e-300, 1e300):
         for delta in (5e-324, 1e-16, 1 - 1e-16):
             assert 0 <= epsilon_from_rho(rho, delta) <= usual(rho, delta) * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 2.14, 100.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1])
+def test_the_largest_rho_of_an_epsilon(epsilon, delta):
+    rho = rho_from_epsilon(epsilon, delta)
+    assert epsilon_from_rho(rho, delta) <= epsilon
+    assert epsilon_from_rho(rho * (1 + 1e-6), delta) > epsilon

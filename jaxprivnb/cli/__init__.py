@@ -3,6 +3,7 @@
 parser.py      every command and option
 study.py       `figure1`, `study`, `plot`, `summary`
 release.py     `release`, the data holder's half
+plan.py        `plan`, before any data are read
 fit.py         `fit`, the analyst's half
 arguments.py   what several commands take
 exits.py       signals, errors and exit codes

@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
     release = commands.add_parser(
         "release", help="release a CSV file's tables with noise",
         description=inspect.cleandoc(run_release.__doc__ or ""),
-        epilog=_DOMAIN_HELP, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=DOMAIN_HELP, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     release.add_argument("data", help="a CSV file with a header, one record a row")
     release.add_argument("--class", dest="class_name", metavar="COLUMN", help="the class's column")
@@ -68,7 +68,7 @@ def add_commands(commands: Any) -> None:
     release.set_defaults(command=run_release, stop=Stop.BY_PYTHON)
 
 
-_DOMAIN_HELP = """the domain file, with labels as they stand in the CSV:
+DOMAIN_HELP = """the domain file, with labels as they stand in the CSV:
   [class]
   income = ["<=50K", ">50K"]
   [features]

@@ -1,7 +1,5 @@
 """`fit_many`: one call for a leading axis of any length."""
 
-import contextlib
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +13,7 @@ from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import with_fields
+from jaxprivnb.extras import progress_bar
 from jaxprivnb.many.lanes import TILE, Width
 from jaxprivnb.many.runners import Runner, Work, make_runner
 from jaxprivnb.methods import METHODS, keywords, names
@@ -80,7 +79,7 @@ def fit_many(
     width = Width.on(places[0].platform, int(np.prod(tables.counts.shape[-3:])), lanes)
     out = _Output(total)
     threads = _workers(places, workers)
-    with _bar(progress, total, method) as advance:
+    with progress_bar(progress, total, f"fit_many {method}") as advance:
         # Large tables are cut finer than by lanes: every thread then has some of a short batch, and
         # what an interrupt must let run out is short.
         segments = _Segments.of(total, chosen.grain(queue, width), threads)
@@ -260,24 +259,3 @@ def _batch_prior(
 def _known_options(method: str) -> list[str]:
     """Keyword arguments that are of use: fit_many's own, then the method's."""
     return [*keywords(fit_many), *METHODS[method].options()]
-
-
-@contextlib.contextmanager
-def _bar(progress: bool | None, total: int, method: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar where someone is watching, otherwise nothing."""
-    watching = sys.stderr.isatty() if progress is None else progress
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        if progress:
-            raise ImportError(
-                "a progress bar needs rich: pip install 'jaxprivnb[terminal]'"
-            ) from None
-        watching = False
-    if not watching:
-        yield lambda n: None
-        return
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"fit_many {method}", total=total)
-        yield lambda n: bar.advance(task, n)

@@ -9,6 +9,7 @@ Posteriors are given alone or as a mapping from label to posterior. The labels "
 """
 
 from jaxprivnb.plots.bound import plot_bound
+from jaxprivnb.plots.budget import plot_plan
 from jaxprivnb.plots.calibration import Coverage, coverage, plot_calibration
 from jaxprivnb.plots.density import plot_density
 from jaxprivnb.plots.forest import plot_forest
@@ -21,5 +22,6 @@ __all__ = [
     "plot_calibration",
     "plot_density",
     "plot_forest",
+    "plot_plan",
     "plot_tables",
 ]

@@ -51,3 +51,22 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
     best = terms(float(found.x))
     # Rounded up: terms that cancel leave the rounding of the largest.
     return max(0.0, math.fsum(best) + _ROUNDING * max(map(abs, best)))
+
+
+def rho_from_epsilon(epsilon: float, delta: float) -> float:
+    """The largest rho, to a billionth of itself, at which `epsilon_from_rho` is at most `epsilon`.
+
+    Args:
+        epsilon: above 0.
+        delta: above 0 and below 1.
+    """
+    epsilon = validate.real_number("epsilon", epsilon, above=0)
+    delta = validate.real_number("delta", delta, above=0, below=1)
+    low, high = 0.0, epsilon
+    while epsilon_from_rho(high, delta) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        # By ratios, since rho may be far below epsilon.
+        middle = math.sqrt(low * high) if low else high / 16
+        low, high = (middle, high) if epsilon_from_rho(middle, delta) <= epsilon else (low, middle)
+    return low
