@@ -203,8 +203,9 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
     if figures:
         _report(arguments.out, say)
     else:
-        status = "study --status {0}; jaxprivnb " if getattr(arguments, "part", None) else ""
-        say(f"next: jaxprivnb {status}summary {{0}}; jaxprivnb plot {{0}}".format(arguments.out))
+        out = arguments.out
+        check = f"study --status {out}; jaxprivnb " if getattr(arguments, "part", None) else ""
+        say(f"next: jaxprivnb {check}summary {out}; jaxprivnb plot {out}")
     return 0
 
 
