@@ -31,6 +31,7 @@ MINUTES = {
     "million": 4,
     "monotone": 60,
     "peers.run": 35,
+    "precision": 5,
     "privacy_audit": 25,
     "published": 6,
     "real_tables": 5,

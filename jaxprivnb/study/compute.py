@@ -3,6 +3,7 @@
 The truth and the true counts live only here, in memory; rows hold errors, coverage and widths.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -147,7 +148,8 @@ def score(
     size = truth.counts.shape[0]
     real = np.broadcast_to(np.asarray(posterior.real), posterior.feature_mean.shape)
     real = real.reshape(size, -1)
-    by_row = lambda x: np.asarray(x, np.float64).reshape(np.shape(x)[0], -1)  # noqa: E731
+    # The size in full: of a chunk without intervals there are no rows to infer it from.
+    by_row = lambda x: np.asarray(x, np.float64).reshape(len(x), math.prod(x.shape[1:]))  # noqa: E731
     every = np.ones((size, posterior.class_mean.shape[-1]), bool)
 
     out: Columns = {
