@@ -4,8 +4,8 @@
 
 A grid runs until the Monte Carlo error of squared error is a given share of its mean for every
 method in every cell. The fixed design that reaches it everywhere has, in every cell, what the worst
-cell needed; the ratio of the two numbers of replicates is what is saved. Then many small studies, which
-differ in their seeds alone, stop by the same rule: the spread of their means is the true error.
+cell needed; the ratio of the two numbers of replicates is what is saved. Then many small studies
+that differ in their seeds alone stop by the same rule: the spread of their means is the true error.
 """
 
 import argparse
