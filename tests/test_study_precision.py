@@ -240,5 +240,5 @@ def test_displays_show_the_error_reached(sure, tmp_path):
     plain = console.Console(file=io.StringIO(), width=160)
     plain.print(shown.render())
     assert "1.5" in plain.file.getvalue()
-    assert "0 of 2 cells as sure as asked" in plain.file.getvalue()
+    assert "as sure as asked, 0 of 2 cells" in plain.file.getvalue()
     assert shown.expected(0) == 40 + 50  # 40 * 1.5^2

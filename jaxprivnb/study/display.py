@@ -181,7 +181,13 @@ class LiveDisplay(Display):
             f"{self.time_left} left" if self.done < self.total else "done",
             failed,
         )
-        return self._group.Group(line, self._cells())
+        if self.spec.precision is None:
+            return self._group.Group(line, self._cells())
+        legend = (
+            f"error / error asked for; ✓: as sure as asked, {self.sure} of {len(self.spec.cells)} "
+            "cells; !: at max_replicates"
+        )
+        return self._group.Group(line, self._cells(), legend)
 
     def _cells(self) -> Any:
         """Rows are cells without their epsilon, columns are epsilons."""
@@ -195,12 +201,7 @@ class LiveDisplay(Display):
             table.add_column(f"{epsilon:g}", justify="right")
         for row in rows[first : first + _ROWS_SHOWN]:
             table.add_row(varying(spec, spec.cells[row[0]]), *map(self._share, row))
-        if spec.precision is not None:
-            table.caption = (
-                f"error / error asked for; ✓: {self.sure} of {len(spec.cells)} cells as sure as "
-                "asked; !: at max_replicates"
-            )
-        elif len(rows) > _ROWS_SHOWN:
+        if spec.precision is None and len(rows) > _ROWS_SHOWN:
             complete = sum(
                 self.cell_done[c] == self.expected(c) > 0 for c in range(len(spec.cells))
             )
