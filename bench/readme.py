@@ -199,6 +199,26 @@ def float32(quantity: str) -> str:
 
 
 @figure
+def precision(name: str) -> str:
+    """What a grid with a target needed, or the fixed design that reaches it everywhere."""
+    found = result("precision")["grid"]
+    return f"{found['factor']:.1f}" if name == "factor" else f"{found[name]:,}"
+
+
+@figure
+def precision_spread() -> str:
+    """The spread of many studies' means over the error that they state."""
+    rows = result("precision")["spread"]
+    return span((row["spread_over_stated"] for row in rows), "{:.2f}".format)
+
+
+@figure
+def precision_coverage() -> str:
+    """How often mean ± 1.96 errors has the mean of all studies in it."""
+    return span((row["coverage_95"] for row in result("precision")["spread"]), "{:.0%}".format)
+
+
+@figure
 def kills() -> str:
     """How often the study was killed."""
     return str(result("kill_resume")["kills"])

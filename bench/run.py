@@ -32,6 +32,7 @@ MINUTES = {
     "monotone": 60,
     "peers.run": 35,
     "plan": 4,
+    "precision": 5,
     "privacy_audit": 25,
     "published": 6,
     "real_tables": 5,

@@ -37,3 +37,14 @@ def _few_mappings():
 def dtype(request):
     """The dtype that a test's input arrays should have."""
     return jnp.dtype(request.param)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Compiled programs for processes that tests start and kill: those of everybody, linked, and
+    their own, of which a kill may leave one half written.
+    """
+    own = tmp_path_factory.mktemp("cache")
+    for path in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*-cache"):
+        (own / path.name).symlink_to(path)
+    return own

@@ -154,6 +154,14 @@ def test_skipped_intervals_are_blank_and_nothing_else_changes(table):
             np.testing.assert_array_equal(found[name], column)
 
 
+def test_a_chunk_may_have_no_intervals(table):
+    spec = dataclasses.replace(SPEC, interval_every=1000)
+    part = compute_chunk(spec, chunk(spec, 1))
+    assert np.isnan(part["coverage_class_95"]).all()
+    pick = (table["cell"] == 0) & (table["replicate"] // 50 == 1)
+    np.testing.assert_array_equal(part["se_class"], table["se_class"][pick])
+
+
 @pytest.mark.slow
 def test_every_method_side_by_side():
     """The bound is below the evidence; exact covers at its level and has the least error."""

@@ -54,12 +54,6 @@ def finished(tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Compiled programs, shared by the processes that tests start and kill."""
-    return tmp_path_factory.mktemp("cache")
-
-
 def command(spec_file, out, cache, *more):
     base = [sys.executable, "-m", "jaxprivnb", "study", str(spec_file), "--out", str(out)]
     return [*base, "--quiet", "--compilation-cache", str(cache), *more]

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxprivnb.extras import MissingExtraError
 
-EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA = 2, 3, 4, 5
+EXIT_USAGE, EXIT_OTHER_STUDY, EXIT_STORAGE, EXIT_EXTRA, EXIT_INCOMPLETE = 2, 3, 4, 5, 6
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 EXIT_CODES = """exit codes:
@@ -21,6 +21,7 @@ EXIT_CODES = """exit codes:
   3    the folder holds another study
   4    a file could not be read or written; finished parts are intact
   5    an optional dependency is missing
+  6    `study --status`: the study is not complete
   130  interrupted (143: terminated); the same command goes on with a study
 """
 

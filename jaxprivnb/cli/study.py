@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, whole
-from jaxprivnb.cli.exits import Stop
+from jaxprivnb.cli.exits import EXIT_INCOMPLETE, Stop
 from jaxprivnb.extras import require
 from jaxprivnb.methods import names
 
@@ -46,9 +46,18 @@ def add_commands(commands: Any) -> None:
 
     study = commands.add_parser("study", help="run or resume a study", description=_study.__doc__)
     study.add_argument(
-        "spec", help="a TOML file, or the name of a study that comes with the package"
+        "spec", nargs="?", help="a TOML file, or the name of a study that comes with the package"
     )
-    study.add_argument("--out", required=True, help="folder or URL for the results")
+    study.add_argument("--out", help="folder or URL for the results")
+    study.add_argument(
+        "--part", metavar="3/100",
+        help="compute the third of a hundred parts, as a task of an array job: all may run at once",
+    )  # fmt: skip
+    study.add_argument(
+        "--status", metavar="DIR",
+        help="say what is missing of the study in a folder or at a URL, and compute nothing; "
+        f"exit code {EXIT_INCOMPLETE} if it is not complete",
+    )  # fmt: skip
     _add_run_options(study)
     study.set_defaults(command=_study, stop=Stop.RESUMABLE)
 
@@ -123,8 +132,15 @@ def _figure1(arguments: argparse.Namespace) -> int:
 
 
 def _study(arguments: argparse.Namespace) -> int:
-    """Run a study, or what is missing of it: the same command resumes after a kill."""
+    """Run a study, or what is missing of it: the same command resumes after a kill, and a spec that
+    only asks for more (replicates, values of the grid, methods, levels, precision) goes on with it.
+    """
     from jaxprivnb.study.specfile import load_spec, shipped_spec
+
+    if arguments.status is not None:
+        return _status(arguments)
+    if arguments.spec is None or arguments.out is None:
+        raise ValueError("study needs a SPEC and --out, or --status with a study's folder")
 
     # A word that is neither a path nor a file is a study of the package, or a mistake in its name.
     word = not os.path.exists(arguments.spec) and not os.path.splitext(arguments.spec)[1]
@@ -133,6 +149,18 @@ def _study(arguments: argparse.Namespace) -> int:
         _spare(arguments.spec, arguments.out)
     spec = shipped_spec(arguments.spec) if shipped else load_spec(arguments.spec)
     return _run(spec, arguments, figures=False)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    """Say what is missing."""
+    from jaxprivnb.study.status import format_status, study_status
+
+    if arguments.spec or arguments.out or arguments.part:
+        raise ValueError("--status takes nothing but the study's folder")
+    status = study_status(arguments.status)
+    if not arguments.quiet:
+        print(format_status(status))
+    return 0 if status.complete else EXIT_INCOMPLETE
 
 
 def _spare(spec: str, out: str) -> None:
@@ -165,6 +193,7 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
         display="quiet" if arguments.quiet else "auto",
         workers=arguments.workers,
         address=arguments.address,
+        part=getattr(arguments, "part", None),
     )
     say(
         f"{outcome.rows} rows in {outcome.out} ({outcome.computed} chunks computed, "
@@ -174,7 +203,9 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
     if figures:
         _report(arguments.out, say)
     else:
-        say(f"next: jaxprivnb summary {arguments.out}; jaxprivnb plot {arguments.out}")
+        out = arguments.out
+        check = f"study --status {out}; jaxprivnb " if getattr(arguments, "part", None) else ""
+        say(f"next: jaxprivnb {check}summary {out}; jaxprivnb plot {out}")
     return 0
 
 
@@ -222,6 +253,4 @@ def _summary(arguments: argparse.Namespace) -> int:
 
 def _warn_incomplete(study: Any) -> None:
     if not study.complete:
-        from jaxprivnb.study.chunks import n_chunks
-
-        print(f"note: {study.chunks} of {n_chunks(study.spec)} chunks are done", file=sys.stderr)
+        print(f"note: {study.chunks} of {study.wanted} chunks are done", file=sys.stderr)

@@ -12,9 +12,9 @@ from typing import Any
 
 from jaxprivnb.extras import require
 from jaxprivnb.methods import METHODS, register
-from jaxprivnb.study.chunks import Chunk, chunk
 from jaxprivnb.study.folder import Receipt, StudyFolder
-from jaxprivnb.study.run import Finished, compute_and_store
+from jaxprivnb.study.plan import Plan
+from jaxprivnb.study.run import Finished, Follow, compute_and_store
 from jaxprivnb.study.spec import Spec, from_dict
 
 _RETRIES = 2
@@ -22,30 +22,38 @@ _RETRIES = 2
 
 
 def dask_engine(
-    spec: Spec,
+    plan: Plan,
     folder: StudyFolder,
-    pending: list[Chunk],
+    pending: list[int],
     *,
+    follow: Follow,
     workers: int | None = None,
     address: str | None = None,
 ) -> Generator[Finished]:
     """Submit every pending chunk; yield them as they are stored."""
     distributed = require("distributed", "cluster", "the dask engine")
     with _client(distributed, workers, address) as client:
-        client.register_plugin(_methods_plugin(distributed, spec))
-        description, url = spec.to_dict(), folder.storage.url
-        futures = [
-            client.submit(
-                worker_task, description, url, piece.number,
-                key=f"{spec.name}-{spec.fingerprint}-{piece.number}", pure=False, retries=_RETRIES,
-            )
-            for piece in pending
-        ]  # fmt: skip
+        client.register_plugin(_methods_plugin(distributed, plan.spec))
+        descriptions, url = [spec.to_dict() for spec in plan.specs], folder.storage.url
+        name = f"{plan.spec.name}-{plan.spec.fingerprint}"
+
+        def submit(number: int) -> Any:
+            return client.submit(
+                worker_task, descriptions, url, number,
+                key=f"{name}-{number}", pure=False, retries=_RETRIES,
+            )  # fmt: skip
+
+        futures = [submit(number) for number in pending]
         try:
             # The loop must be named: without it that of another client of the process is taken.
-            for future in distributed.as_completed(futures, loop=client.loop):
+            stored = distributed.as_completed(futures, loop=client.loop)
+            for future in stored:
                 receipt, seconds = future.result()
-                yield Finished(Receipt(*receipt), seconds)
+                finished = Finished(Receipt(*receipt), seconds)
+                for number in follow(finished):
+                    futures.append(submit(number))
+                    stored.add(futures[-1])
+                yield finished
                 future.release()
         finally:
             with contextlib.suppress(Exception):  # the scheduler may be the thing that is gone
@@ -53,11 +61,11 @@ def dask_engine(
 
 
 def worker_task(
-    description: dict[str, Any], url: str, number: int
+    descriptions: list[dict[str, Any]], url: str, number: int
 ) -> tuple[tuple[int, ...], float]:
     """What a worker runs: everything it needs is in the arguments."""
-    spec = from_dict(description)
-    finished = compute_and_store(spec, StudyFolder(url, spec), chunk(spec, number))
+    plan = Plan([from_dict(description) for description in descriptions])
+    finished = compute_and_store(StudyFolder(url, plan), number)
     return tuple(finished.receipt), finished.seconds
 
 

@@ -3,6 +3,7 @@
 The truth and the true counts live only here, in memory; rows hold errors, coverage and widths.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from jaxprivnb.published import combine, processed
 from jaxprivnb.simulation import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, go_on, replicate_id
 from jaxprivnb.study.fits import first_use, fit_chunk, intervals_at_once
-from jaxprivnb.study.spec import Arm, Cell, Publishing, Spec
+from jaxprivnb.study.spec import Arm, Cell, Publishing, Spec, coverage_name
 from jaxprivnb.tables import NoisyTables, Prior
 
 Columns = dict[str, np.ndarray]
@@ -31,8 +32,15 @@ def compute_chunk(spec: Spec, chunk: Chunk, between: Callable[[], None] = go_on)
     Works in the spec's dtype whatever the caller's JAX configuration, and leaves that alone.
     `between` is called between pieces of the work, and may raise.
     """
+    return compute_replicates(spec, chunk.cell, np.arange(chunk.start, chunk.stop), between)
+
+
+def compute_replicates(
+    spec: Spec, cell: int, replicates: np.ndarray, between: Callable[[], None] = go_on
+) -> Columns:
+    """The same for any replicates of a cell, which is an index into `spec.cells`."""
     with jax.enable_x64(spec.dtype == "float64"):
-        return _compute(spec, chunk.cell, np.arange(chunk.start, chunk.stop), between)
+        return _compute(spec, cell, replicates, between)
 
 
 def _compute(
@@ -46,7 +54,7 @@ def _compute(
     prior = Prior(jnp.full((I,), cell.prior, dtype), jnp.full((I, K, J), cell.prior, dtype))
     releases = []
     for r in range(spec.published.releases):
-        own = (ids[0], ids[1], ids[2] + r * spec.replicates.noise_draws)
+        own = (ids[0], ids[1], ids[2] + r * spec.most.noise_draws)
         with first_use("simulate", I, cell.n_categories, cell.noise, spec.dtype):
             simulation = simulate_replicates(
                 cell_key(spec, cell),
@@ -140,7 +148,8 @@ def score(
     size = truth.counts.shape[0]
     real = np.broadcast_to(np.asarray(posterior.real), posterior.feature_mean.shape)
     real = real.reshape(size, -1)
-    by_row = lambda x: np.asarray(x, np.float64).reshape(np.shape(x)[0], -1)  # noqa: E731
+    # The size in full: of a chunk without intervals there are no rows to infer it from.
+    by_row = lambda x: np.asarray(x, np.float64).reshape(len(x), math.prod(x.shape[1:]))  # noqa: E731
     every = np.ones((size, posterior.class_mean.shape[-1]), bool)
 
     out: Columns = {
@@ -171,11 +180,6 @@ def score(
         out[name] = np.asarray(known, np.float64)
     out["status"] = np.asarray(posterior.status).astype(np.int8)
     return out
-
-
-def coverage_name(what: str, level: float) -> str:
-    """The column of coverage at a level: `coverage_feature_95`."""
-    return f"coverage_{what}_{100 * level:g}"
 
 
 def intervals(

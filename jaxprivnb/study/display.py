@@ -4,11 +4,14 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jaxprivnb.extras import MissingExtraError, require
 from jaxprivnb.study.chunks import Chunk
 from jaxprivnb.study.spec import Cell, Spec
+
+if TYPE_CHECKING:
+    from jaxprivnb.study.precision import Progress
 
 _LINE_SECONDS = 5.0
 _ROWS_SHOWN = 12
@@ -17,6 +20,9 @@ _RECENT_CHUNKS, _RECENT_SECONDS = 10, 30.0
 
 class Display:
     """Counts what is done; shows nothing. The other displays draw what this one counts."""
+
+    progress: "Progress | None" = None
+    """What the run knows of errors and of what is wanted; set before it starts."""
 
     def start(self, spec: Spec, done: Iterable[tuple[Chunk, int]]) -> None:
         """A run begins; `done` has the chunks of earlier runs with their failures."""
@@ -27,7 +33,7 @@ class Display:
             self.cell_done[piece.cell] += piece.size
             self.failures += failures
         self.resumed = self.cell_done.total()
-        self.total = len(spec.cells) * spec.replicates.total
+        self.total = sum(map(self.expected, range(len(spec.cells))))
         self.started = time.monotonic()
         self.recent = deque([(self.started, self.done)])
 
@@ -35,11 +41,25 @@ class Display:
         """A chunk is stored."""
         self.cell_done[piece.cell] += piece.size
         self.failures += failures
+        if self.spec.precision is not None:
+            self.total = sum(map(self.expected, range(len(self.spec.cells))))
         now = time.monotonic()
         self.recent.append((now, self.done))
         # At least so many chunks, and so long: many workers finish theirs in bursts.
         while len(self.recent) > _RECENT_CHUNKS + 1 and now - self.recent[1][0] >= _RECENT_SECONDS:
             self.recent.popleft()
+
+    def expected(self, cell: int) -> int:
+        """Replicates that a cell comes to, as far as is known."""
+        if self.progress is None:
+            return self.spec.replicates.total
+        return self.progress.expected(cell)
+
+    @property
+    def sure(self) -> int:
+        """Cells that are as sure as they have to be."""
+        assert self.progress is not None
+        return sum(look.met for look in self.progress.looks.values())
 
     def stopping(self, chunks: int) -> None:
         """The run was told to stop while so many chunks were under way."""
@@ -77,8 +97,9 @@ class LogDisplay(Display):
         """Say what is to be done."""
         super().start(spec, done)
         self.last = self.started
+        most = "" if spec.precision is None else f" to {spec.most.total}"
         self._say(
-            f"{spec.name}: {len(spec.cells)} cells x {spec.replicates.total} replicates x "
+            f"{spec.name}: {len(spec.cells)} cells x {spec.replicates.total}{most} replicates x "
             f"{len(spec.arms)} methods; {self.resumed} of {self.total} replicates done before"
         )
 
@@ -91,12 +112,25 @@ class LogDisplay(Display):
             self._say(
                 f"{self.done}/{self.total} replicates ({100 * self.done / self.total:.0f}%), "
                 f"{self.rate:.0f}/s, {self.time_left} left, {self.failures} failures; "
-                f"at {describe_cell(self.spec.cells[piece.cell])}"
+                f"{self._where(piece)}"
             )
 
     def stopping(self, chunks: int) -> None:
         """Say what is waited for."""
         self._say(stopping_line(chunks))
+
+    def _where(self, piece: Chunk) -> str:
+        """The cell of the chunk; under `[precision]` the one with the largest error."""
+        cells = self.spec.cells
+        if self.progress is None or self.spec.precision is None:
+            return f"at {describe_cell(cells[piece.cell])}"
+        cell = self.progress.least_sure()
+        if cell is None:
+            return "first round"
+        return (
+            f"{self.sure} of {len(cells)} cells as sure as asked; least sure: "
+            f"{self.progress.looks[cell]} at {describe_cell(cells[cell])}"
+        )
 
     def _say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=self.stream, flush=True)
@@ -147,7 +181,13 @@ class LiveDisplay(Display):
             f"{self.time_left} left" if self.done < self.total else "done",
             failed,
         )
-        return self._group.Group(line, self._cells())
+        if self.spec.precision is None:
+            return self._group.Group(line, self._cells())
+        legend = (
+            f"error / error asked for; ✓: as sure as asked, {self.sure} of {len(self.spec.cells)} "
+            "cells; !: at max_replicates"
+        )
+        return self._group.Group(line, self._cells(), legend)
 
     def _cells(self) -> Any:
         """Rows are cells without their epsilon, columns are epsilons."""
@@ -161,18 +201,24 @@ class LiveDisplay(Display):
             table.add_column(f"{epsilon:g}", justify="right")
         for row in rows[first : first + _ROWS_SHOWN]:
             table.add_row(varying(spec, spec.cells[row[0]]), *map(self._share, row))
-        if len(rows) > _ROWS_SHOWN:
+        if spec.precision is None and len(rows) > _ROWS_SHOWN:
             complete = sum(
-                self.cell_done[c] == spec.replicates.total for c in range(len(spec.cells))
+                self.cell_done[c] == self.expected(c) > 0 for c in range(len(spec.cells))
             )
             table.caption = f"{complete} of {len(spec.cells)} cells complete"
         return table
 
     def _share(self, cell: int) -> str:
-        share = self.cell_done[cell] / self.spec.replicates.total
-        return (
-            "[green]✓[/green]" if share == 1 else f"{100 * share:.0f}%" if share else "[dim]·[/dim]"
-        )
+        if self.progress is not None and (look := self.progress.looks.get(cell)):
+            if look.met:
+                return "[green]✓[/green]"
+            return f"{look.ratio:.2g}" + "[red]![/red]" * self.progress.ended(cell)
+        if not self.cell_done[cell]:
+            return "[dim]·[/dim]"
+        if self.spec.precision is not None:
+            return "…"
+        share = self.cell_done[cell] / self.expected(cell)
+        return "[green]✓[/green]" if share == 1 else f"{100 * share:.0f}%"
 
 
 def choose_display(display: Display | str | None) -> Display:

@@ -144,12 +144,20 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool
         )
         for s in (data.looks[m] for m in drawn)
     ]
-    title = f"{title}\n{replicates_in_words(data.study.spec.replicates)} in every cell"
+    title = f"{title}\n{_replicates(data)}"
     legend = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,
     )  # fmt: skip
     legend.get_title().set_multialignment("center")
+
+
+def _replicates(data: "Data") -> str:
+    """How many a cell has."""
+    if data.study.spec.precision is None:
+        return f"{replicates_in_words(data.study.spec.replicates)} in every cell"
+    low, high = data.summary.replicates.min(), data.summary.replicates.max()
+    return f"{low:,} to {high:,} replicates a cell, as many as its errors asked for"
 
 
 def replicates_in_words(replicates: Replicates) -> str:

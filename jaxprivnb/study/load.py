@@ -6,11 +6,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from jaxprivnb.extras import require
-from jaxprivnb.storage import StorageError, check_path, open_storage
-from jaxprivnb.study.chunks import n_chunks
-from jaxprivnb.study.folder import PARTS, part_name, part_numbers, read_spec
-from jaxprivnb.study.schema import CELL_COLUMNS
-from jaxprivnb.study.spec import Spec
+from jaxprivnb.storage import check_path, open_storage
+from jaxprivnb.study.chunks import cuts, n_chunks, rounds
+from jaxprivnb.study.folder import part_numbers, read_part, read_plan
+from jaxprivnb.study.plan import Plan, renumbered
+from jaxprivnb.study.precision import Progress
+from jaxprivnb.study.schema import CELL_COLUMNS, DRAWS, NAMES, method_codes, row_table
+from jaxprivnb.study.spec import Spec, coverage_name
 
 
 class Study(NamedTuple):
@@ -21,33 +23,88 @@ class Study(NamedTuple):
     """`pyarrow.Table`, in the order of chunks; columns as in `jaxprivnb.study.schema`."""
     chunks: int
     """How many chunks are stored."""
+    wanted: int | None = None
+    """How many there are to be, as far as is known: under `[precision]` a cell may need more."""
 
     @property
     def complete(self) -> bool:
         """Whether every chunk is."""
-        return self.chunks == n_chunks(self.spec)
+        return self.chunks == (n_chunks(self.spec) if self.wanted is None else self.wanted)
 
 
 def read_study_rows(out: str | os.PathLike[str]) -> Study:
     """Every stored row, with the spec."""
     pa = require("pyarrow", "study", "reading a study")
-    pq = require("pyarrow.parquet", "study", "reading a study")
     storage = open_storage(out)
-    spec = read_spec(storage)
-    numbers = part_numbers(storage, spec)
+    plan = read_plan(storage)
+    numbers = part_numbers(storage, plan)
     if not numbers:
         raise ValueError(f"{storage.url} holds no finished chunk yet")
-    parts = []
-    for number in numbers:
-        name = f"{PARTS}/{part_name(number)}"
-        try:
-            parts.append(pq.read_table(pa.BufferReader(storage.read(name))))
-        except pa.ArrowInvalid as error:
-            raise StorageError(
-                f"{storage.url}/{name} is damaged ({error}); delete it and run the study again"
-            ) from error
-    table = pa.concat_tables(parts).replace_schema_metadata(None)
-    return Study(spec, table, len(numbers))
+    parts = {number: read_part(storage, number) for number in numbers}
+    progress = Progress(plan, lambda number, columns: parts[number])
+    progress.begin(numbers)
+    if len(plan.specs) == 1:
+        table = pa.concat_tables(parts.values()).replace_schema_metadata(None)
+    else:
+        table = _as_one(plan, parts)
+    return Study(plan.spec, table, len(numbers), sum(map(len, progress.wanted.values())))
+
+
+def _as_one(plan: Plan, parts: dict[int, Any]) -> Any:
+    """The rows of a study that grew, as if the last spec had been asked for at once."""
+    spec = plan.spec
+    labels = [arm.label for arm in spec.arms]
+    index = {cell: i for i, cell in enumerate(spec.cells)}
+    kinds: dict[bool, list[dict[str, np.ndarray]]] = {False: [], True: []}
+    for number, table in parts.items():
+        work = plan.work(number)
+        places = np.array([index[cell] for cell in work.spec.cells], np.int32)
+        columns = {
+            name: table[name].to_numpy()
+            for name in table.column_names
+            if name not in (*CELL_COLUMNS, "method")
+        }
+        columns["cell"] = places[columns["cell"]]
+        columns |= {"method": method_codes(table, labels).astype(np.int16)}
+        columns["replicate"] = renumbered(work.spec, spec, columns["replicate"]).astype(np.int32)
+        kinds[work.levels_only].append(columns)
+    rows = _stacked(spec, kinds[False])
+    key = _key(spec, rows)
+    for columns in kinds[True]:
+        order = np.argsort(key, kind="stable")
+        found = np.minimum(np.searchsorted(key, _key(spec, columns), sorter=order), key.size - 1)
+        at, there = order[found], key[order[found]] == _key(spec, columns)
+        for name in columns.keys() - set(NAMES):
+            rows[name][at[there]] = columns[name][there]
+    chunk = np.searchsorted(cuts(rounds(spec), spec.chunk_size), rows["replicate"], side="right")
+    order = np.lexsort((rows["replicate"], rows["method"], chunk, rows["cell"]))
+    return row_table(spec, {name: column[order] for name, column in rows.items()})
+
+
+def _stacked(spec: Spec, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Columns one below the other, in the order that `spec` gives them; nan where a part has none
+    of a column.
+    """
+    size = [columns["cell"].size for columns in parts]
+    coverage = [coverage_name(what, x) for x in spec.levels for what in ("feature", "class")]
+    own = list(parts[0])
+    at = next((i for i, name in enumerate(own) if name.startswith("coverage_")), len(own))
+    rest = [name for name in own[at:] if not name.startswith("coverage_")]
+    return {
+        name: np.concatenate(
+            [
+                columns[name] if name in columns else np.full(n, np.nan)
+                for columns, n in zip(parts, size, strict=True)
+            ]
+        )
+        for name in (*own[:at], *coverage, *rest)
+    }
+
+
+def _key(spec: Spec, rows: dict[str, np.ndarray]) -> np.ndarray:
+    """A number for each row that no other has."""
+    group = rows["cell"].astype(np.int64) * len(spec.arms) + rows["method"]
+    return group * spec.most.total + rows["replicate"]
 
 
 def load_study(
@@ -76,7 +133,11 @@ def load_study(
 
 def _to_xarray(study: Study, xarray: Any) -> Any:
     spec, table = study.spec, study.table
-    shape = (len(spec.cells), len(spec.arms), *spec.replicates)
+    sizes = list(spec.most)
+    if spec.precision is not None:  # no cell may have come so far
+        stage = spec.most.stage
+        sizes[stage] = table[DRAWS[stage]].to_numpy().max() + 1
+    shape = (len(spec.cells), len(spec.arms), *sizes)
     dims = ("cell", "estimator", "parameter", "dataset", "noise_draw")
     labels = [m.label for m in spec.arms]
     index = (
@@ -96,10 +157,3 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
         attribute = "categories" if name == "n_categories" else name
         coords[name] = ("cell", [getattr(cell, attribute) for cell in spec.cells])
     return xarray.Dataset(variables, coords)
-
-
-def method_codes(table: Any, labels: list[str]) -> np.ndarray:
-    """The method of each row as an index into `labels`."""
-    column = table["method"].combine_chunks()
-    order = np.array([labels.index(label) for label in column.dictionary.to_pylist()], np.int64)
-    return order[column.indices.to_numpy()]

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from jaxprivnb.extras import require
 from jaxprivnb.storage import check_path
-from jaxprivnb.study.chunks import Chunk, all_chunks, chunk, go_on
+from jaxprivnb.study.chunks import go_on
 from jaxprivnb.study.display import Display, choose_display
-from jaxprivnb.study.folder import Receipt, StudyFolder
+from jaxprivnb.study.folder import MANIFEST, Receipt, StudyFolder
+from jaxprivnb.study.plan import Plan
+from jaxprivnb.study.precision import WHOLE, Progress, Share
 from jaxprivnb.study.spec import Spec
 from jaxprivnb.study.specfile import load_spec
 
@@ -31,6 +33,10 @@ class Finished(NamedTuple):
 
     receipt: Receipt
     seconds: float
+
+
+Follow = Callable[[Finished], list[int]]
+"""Told of every chunk that is stored; says which are wanted now that were not before."""
 
 
 class StoppedError(Exception):
@@ -61,8 +67,12 @@ def run_study(
     display: Display | str | None = None,
     workers: int | None = None,
     address: str | None = None,
+    part: str | None = None,
 ) -> Outcome:
     """Compute what is missing of a study.
+
+    If `out` holds a study that asks for less of the same (replicates, values of the grid, methods,
+    levels, precision), it grows: rows that are stored stay as they are.
 
     Ctrl-C leaves the chunks that are under way at their next piece; again, it waits for nothing.
     What is stored stays, and the same call goes on from there.
@@ -76,6 +86,8 @@ def run_study(
             None for nothing, or a `Display`.
         workers: threads, or Dask worker processes to start on this machine; one a core if None.
         address: of a Dask scheduler that runs already, instead of starting workers.
+        part: "3/100" for the third of a hundred parts of the work, for array jobs: the others may
+            run at the same time, in the same `out`, on other machines.
     """
     from jaxprivnb import validate
     from jaxprivnb.study.fits import check_methods
@@ -85,25 +97,47 @@ def run_study(
         spec = load_spec(spec)
     check_methods(spec)
     require("pyarrow", "study", "storing a study")  # now, and not when the first chunk is done
-    folder = StudyFolder(check_path("out", out), spec)
+    share = WHOLE if part is None else Share.parse(part)
+    if overwrite and part is not None:
+        raise ValueError("overwrite would delete what the other parts do: leave part out")
+    manifest = MANIFEST if part is None else f"manifest-{share.part}-of-{share.parts}.json"
+    folder = StudyFolder(check_path("out", out), spec, manifest=manifest)
     done = dict(folder.begin(overwrite=overwrite))
-    pending = [c for c in all_chunks(spec) if c.number not in done]
+    plan = folder.plan
+    progress = Progress(plan, folder.read_part, share)
+    pending = progress.begin(done)
     shown = choose_display(display)
+    shown.progress = progress
     started = time.monotonic()
+
+    def follow(finished: Finished) -> list[int]:
+        folder.record(finished.receipt)
+        return progress.finished(finished.receipt.chunk)
+
     if engine == "local":
-        stream = local_engine(spec, folder, pending, workers=workers, stopping=shown.stopping)
+        stopping = shown.stopping
+        stream = local_engine(
+            plan, folder, pending, follow=follow, workers=workers, stopping=stopping
+        )
     else:
         from jaxprivnb.study.cluster import dask_engine
 
-        stream = dask_engine(spec, folder, pending, workers=workers, address=address)
-    shown.start(spec, [(chunk(spec, n), r.failures) for n, r in done.items()])
+        stream = dask_engine(plan, folder, pending, follow=follow, workers=workers, address=address)
+    shown.start(
+        plan.spec,
+        [
+            (plan.chunk(n), done[n].failures)
+            for chunks in progress.wanted.values()
+            for n in chunks
+            if n in done
+        ],
+    )
     computed = 0
     try:
         with contextlib.closing(stream):
             for finished in stream:
-                folder.record(finished.receipt)
                 computed += 1
-                shown.finished(chunk(spec, finished.receipt.chunk), finished.receipt.failures)
+                shown.finished(plan.chunk(finished.receipt.chunk), finished.receipt.failures)
     finally:
         shown.stop()
         with contextlib.suppress(OSError):  # the parts themselves say what is done
@@ -119,10 +153,11 @@ def run_study(
 
 
 def local_engine(
-    spec: Spec,
+    plan: Plan,
     folder: StudyFolder,
-    pending: list[Chunk],
+    pending: list[int],
     *,
+    follow: Follow,
     workers: int | None = None,
     stopping: Callable[[int], None] = lambda chunks: None,
 ) -> Generator[Finished]:
@@ -141,24 +176,32 @@ def local_engine(
 
     under_way: set[int] = set()  # kept by the threads: a signal may come before `submit` returns
 
-    def compute(piece: Chunk) -> Finished:
-        under_way.add(piece.number)
+    def compute(number: int) -> Finished:
+        under_way.add(number)
         try:
-            return compute_and_store(spec, folder, piece, between)
+            return compute_and_store(folder, number, between)
         finally:
-            under_way.discard(piece.number)
+            under_way.discard(number)
+
+    def place(number: int) -> tuple[int, float]:
+        # Neighbours in the queue differ in shape or N: their programs compile side by side.
+        piece = plan.chunk(number)
+        return piece.start, plan.spec.cells[piece.cell].epsilon_per_table
 
     pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix=THREADS)
     done: SimpleQueue[Future[Finished]] = SimpleQueue()
     try:
         with _heard(stop):
-            # Neighbours in the queue differ in shape or N: their programs compile side by side.
-            for piece in sorted(
-                pending, key=lambda c: (c.start, spec.cells[c.cell].epsilon_per_table)
-            ):
-                pool.submit(compute, piece).add_done_callback(done.put)
-            for _ in pending:
-                yield _next(done, stop).result()
+            left, more = 0, pending
+            while True:
+                for number in sorted(more, key=place):
+                    pool.submit(compute, number).add_done_callback(done.put)
+                left += len(more)
+                if not left:
+                    break
+                finished = _next(done, stop).result()
+                left, more = left - 1, follow(finished)
+                yield finished
     finally:
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -205,11 +248,12 @@ def _next(done: SimpleQueue[Future[Finished]], stop: threading.Event) -> Future[
 
 
 def compute_and_store(
-    spec: Spec, folder: StudyFolder, piece: Chunk, between: Callable[[], None] = go_on
+    folder: StudyFolder, number: int, between: Callable[[], None] = go_on
 ) -> Finished:
     """The whole life of a chunk; what a worker does."""
-    from jaxprivnb.study.compute import compute_chunk
+    from jaxprivnb.study.compute import compute_replicates
 
     started = time.monotonic()
-    receipt = folder.write_part(piece.number, compute_chunk(spec, piece, between))
-    return Finished(receipt, time.monotonic() - started)
+    task = folder.plan.task(number)
+    columns = compute_replicates(task.spec, task.cell, task.replicates, between)
+    return Finished(folder.write_part(number, columns), time.monotonic() - started)

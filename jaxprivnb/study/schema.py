@@ -30,6 +30,10 @@ CELL_COLUMNS = (
     "noise",
 )
 """What names a cell, in every table."""
+DRAWS = ("parameter", "dataset", "noise_draw")
+"""What names a replicate in the design, stage by stage."""
+NAMES = ("cell", "method", "replicate", *DRAWS)
+"""What names a row among what is computed."""
 
 
 def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
@@ -63,3 +67,10 @@ def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
             missing = np.isnan(column) if column.dtype.kind == "f" else None
             out[name] = pa.array(column, mask=None if name.startswith("se_") else missing)
     return pa.table(out)
+
+
+def method_codes(table: Any, labels: list[str]) -> np.ndarray:
+    """The method of each row as an index into `labels`."""
+    column = table["method"].combine_chunks()
+    order = np.array([labels.index(label) for label in column.dictionary.to_pylist()], np.int64)
+    return order[column.indices.to_numpy()]

@@ -84,6 +84,41 @@ class Replicates(NamedTuple):
         """Replicates a cell."""
         return self.parameters * self.datasets * self.noise_draws
 
+    @property
+    def stage(self) -> int:
+        """The outermost stage that is repeated: its draws are independent of each other, those
+        within one of them are not.
+        """
+        return next((i for i, size in enumerate(self[:2]) if size > 1), 2)
+
+    def grown(self, total: int) -> "Replicates":
+        """With more draws of the stage, for at most `total` replicates."""
+        within = self.total // self[self.stage]
+        return self._replace(**{self._fields[self.stage]: max(total // within, self[self.stage])})
+
+
+class Precision(NamedTuple):
+    """How sure a study has to be: Monte Carlo standard errors, by measure."""
+
+    relative: tuple[tuple[str, float], ...]
+    """Largest errors in units of the measure's mean."""
+    absolute: tuple[tuple[str, float], ...]
+    """Largest errors as they are."""
+    max_replicates: int
+    """Of a cell, whether it is so sure by then or not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, without the empty tables."""
+        fields = {"relative": dict(self.relative), "absolute": dict(self.absolute)}
+        return {k: v for k, v in fields.items() if v} | {"max_replicates": self.max_replicates}
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> "Precision":
+        """The inverse of `to_dict`."""
+        relative, absolute = (table.get(name, {}).items() for name in cls._fields[:2])
+        floats = lambda items: tuple(sorted((k, float(v)) for k, v in items))  # noqa: E731
+        return cls(floats(relative), floats(absolute), table["max_replicates"])
+
 
 class Publishing(NamedTuple):
     """What became of the noisy counts before anybody saw them."""
@@ -130,6 +165,8 @@ class Spec:
     """Replicates in one part of the results: what a kill can cost."""
     published: Publishing = AS_IT_IS
     """What is published of the noisy counts."""
+    precision: Precision | None = None
+    """When a cell has enough replicates; `replicates` is then where it begins."""
     source: str = dataclasses.field(default="", compare=False, repr=False)
     """The TOML text, for line numbers in errors."""
     path: str = dataclasses.field(default="spec", compare=False, repr=False)
@@ -143,6 +180,13 @@ class Spec:
             for noise, prior, I, J, N, epsilon in itertools.product(*axes, self.epsilon_per_table)
         )
 
+    @property
+    def most(self) -> Replicates:
+        """The replicates that a cell can come to."""
+        if self.precision is None:
+            return self.replicates
+        return self.replicates.grown(self.precision.max_replicates)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; two studies with equal dictionaries have equal rows."""
         fields = dataclasses.asdict(self)
@@ -151,6 +195,9 @@ class Spec:
         fields["published"] = self.published._asdict()
         if self.published == AS_IT_IS:
             fields.pop("published")
+        fields.pop("precision")
+        if self.precision is not None:
+            fields["precision"] = self.precision.to_dict()
         fields.pop("arms")
         fields["methods"] = {a.label: {"method": a.method, **dict(a.options)} for a in self.arms}
         return json.loads(json.dumps(fields))
@@ -172,8 +219,24 @@ def from_dict(fields: Mapping[str, Any]) -> Spec:
     arms = tuple(Arm.of(label, table) for label, table in tables.pop("methods").items())
     replicates = Replicates(**tables.pop("replicates"))
     published = Publishing(**tables.pop("published", {}))
+    precision = Precision.of(tables.pop("precision")) if "precision" in tables else None
     frozen = {key: freeze(value) for key, value in tables.items()}
-    return Spec(**frozen, replicates=replicates, arms=arms, published=published)
+    return Spec(
+        **frozen, replicates=replicates, arms=arms, published=published, precision=precision
+    )
+
+
+def coverage_name(what: str, level: float) -> str:
+    """The column of coverage at a level: `coverage_feature_95`."""
+    return f"coverage_{what}_{100 * level:g}"
+
+
+def measure_names(levels: tuple[float, ...]) -> tuple[str, ...]:
+    """The columns that a summary averages, and that `Precision` can be about."""
+    sides = ("feature", "class")
+    cover = (coverage_name(what, level) for level in levels for what in sides)
+    per_side = (f"{kind}_{what}" for kind in ("se", "width") for what in sides)
+    return (*per_side, *cover, "iterations", "log_evidence")
 
 
 def located(path: str, text: str, key: tuple[str, ...], problem: str) -> SpecError:

@@ -17,6 +17,11 @@
     datasets = 10
     noise_draws = 5
 
+    [precision]                             # every cell goes on until every method is this sure
+    relative = { se_feature = 0.01 }        # Monte Carlo standard error / mean
+    absolute = { coverage_feature_95 = 0.005 }
+    max_replicates = 100_000                # of a cell; [replicates] is where it begins
+
     [published]                             # if noisy counts are not published as they are
     n_records = false                       # N is not public: neighbours add or remove a record
     releases = 2                            # each with noise of its own
@@ -54,13 +59,19 @@ from jaxprivnb.study.spec import (
     DTYPES,
     NOISES,
     Arm,
+    Precision,
     Publishing,
     Replicates,
     Spec,
     SpecError,
     freeze,
     located,
+    measure_names,
 )
+
+MIN_DRAWS = 20
+"""Independent draws that `[precision]` begins with, at the least: an error that few draws say is
+small may be so by luck."""
 
 
 def load_spec(path: str | os.PathLike[str]) -> Spec:
@@ -122,7 +133,7 @@ class _Reader:
     def spec(self, document: dict[str, Any]) -> Spec:
         """Check the document, outermost first."""
         known = ("name", "seed", "dtype", "levels", "width_level", "interval_every", "chunk_size")
-        self.only(document, (), (*known, "grid", "replicates", "methods", "published"))
+        self.only(document, (), (*known, "grid", "replicates", "methods", "published", "precision"))
         for table in ("grid", "replicates", "methods"):
             if not isinstance(document.get(table), dict):
                 self.fail((table,), f"a study needs a [{table}] table")
@@ -130,11 +141,12 @@ class _Reader:
         if not isinstance(name, str):
             self.fail(("name",), f"must be text, got {name!r}")
         levels = self.axis(document, ("levels",), _inside_unit, DEFAULT_LEVELS)
+        replicates = self.replicates(document["replicates"])
         return Spec(
             name=name,
             seed=self.value(document, ("seed",), _at_least(0), 0),
             **self.grid(document["grid"]),
-            replicates=self.replicates(document["replicates"]),
+            replicates=replicates,
             arms=self.arms(document["methods"]),
             levels=levels,
             width_level=self.value(document, ("width_level",), _inside_unit, 0.95),
@@ -142,6 +154,7 @@ class _Reader:
             dtype=self.value(document, ("dtype",), _one_of(DTYPES), "float64"),
             chunk_size=self.value(document, ("chunk_size",), _at_least(1), 512),
             published=self.published(document.get("published", {})),
+            precision=self.precision(document.get("precision"), replicates, levels),
             source=self.text,
             path=self.path,
         )
@@ -204,6 +217,43 @@ class _Reader:
             for name, check in zip(Publishing._fields, checks, strict=True)
         )
         return Publishing(*found)
+
+    def precision(
+        self, table: Any, replicates: Replicates, levels: tuple[float, ...]
+    ) -> Precision | None:
+        """When a cell has enough."""
+        if table is None:
+            return None
+        key = ("precision",)
+        if not isinstance(table, dict):
+            self.fail(key, "must be a table: write [precision]")
+        self.only(table, key, Precision._fields)
+        known = measure_names(levels)
+        for kind in ("relative", "absolute"):
+            targets = table.get(kind, {})
+            if not isinstance(targets, dict):
+                self.fail((*key, kind), "must be a table, as in { se_feature = 0.01 }")
+            for name, target in targets.items():
+                if name not in known:
+                    hint = _did_you_mean(name, known)
+                    self.fail((*key, kind, name), f"is not a measure ({_show(known)}){hint}")
+                self.check(target, (*key, kind, name), _positive)
+        if not any(table.get(kind) for kind in ("relative", "absolute")):
+            self.fail(key, "names no measure: write relative = { se_feature = 0.01 }, say")
+        most = (*key, "max_replicates")
+        if "max_replicates" not in table:
+            self.fail(key, "must say max_replicates, where a cell ends that is not so sure by then")
+        self.check(table["max_replicates"], most, _at_least(1))
+        if table["max_replicates"] < replicates.total:
+            self.fail(most, f"is below the {replicates.total} replicates that a cell begins with")
+        if replicates[replicates.stage] < MIN_DRAWS:
+            name = Replicates._fields[replicates.stage]
+            self.fail(
+                ("replicates", name),
+                f"must be at least {MIN_DRAWS} under [precision], which needs independent draws "
+                f"to say what the error is, got {replicates[replicates.stage]}",
+            )
+        return Precision.of(table)
 
     def arms(self, table: dict[str, Any]) -> tuple[Arm, ...]:
         """One table an arm; its options are checked again when the fits are at hand."""

@@ -1,9 +1,6 @@
 """A study summarised: means with Monte Carlo standard errors, a line for each cell and method.
 
-Replicates that share a parameter draw are not independent, so the standard error of a cell's mean
-is that of the means of its parameter draws, sd / sqrt(parameters). A study with one parameter draw
-uses its data sets in that role (the error then says nothing about other parameters), and one with
-a single data set its noise draws.
+The errors are those of `precision.py`: replicates that share a parameter draw count as one.
 """
 
 import csv
@@ -13,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxprivnb.study.load import Study, method_codes
-from jaxprivnb.study.schema import CELL_COLUMNS
+from jaxprivnb.study.load import Study
+from jaxprivnb.study.precision import clustered_mean
+from jaxprivnb.study.schema import CELL_COLUMNS, DRAWS, method_codes
 
 FORMATS = ("terminal", "csv", "markdown")
 
@@ -44,16 +42,8 @@ def summarise(study: Study) -> StudySummary:
     methods = len(spec.arms)
     labels = [m.label for m in spec.arms]
     group = table["cell"].to_numpy().astype(np.int64) * methods + method_codes(table, labels)
-    stage = next(
-        (
-            name
-            for name, size in zip(("parameter", "dataset"), spec.replicates, strict=False)
-            if size > 1
-        ),
-        "noise_draw",
-    )
     present, group = np.unique(group, return_inverse=True)
-    cluster = table[stage].to_numpy().astype(np.int64)
+    cluster = table[DRAWS[spec.replicates.stage]].to_numpy().astype(np.int64)
     mean, se = {}, {}
     for name in measures(table.column_names):
         mean[name], se[name] = clustered_mean(table[name].to_numpy(), group, cluster, len(present))
@@ -77,29 +67,6 @@ def measures(columns: list[str]) -> list[str]:
     """The columns that are averaged."""
     starts = ("se_", "coverage_", "width_", "iterations", "log_evidence")
     return [name for name in columns if name.startswith(starts)]
-
-
-def clustered_mean(
-    values: np.ndarray, group: np.ndarray, cluster: np.ndarray, n_groups: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each group's mean, and its standard error from the means of the group's clusters.
-
-    With clusters of unequal sizes n_c and means x_c (an unfinished study), the error is that of
-    the ratio estimator: sqrt(C / (C - 1) sum_c (n_c (x_c - mean))^2) / sum_c n_c.
-    """
-    values = np.asarray(values, np.float64)
-    finite = np.isfinite(values)
-    n_clusters = int(cluster.max()) + 1 if cluster.size else 1
-    slot = (group * n_clusters + cluster)[finite]
-    shape = (n_groups, n_clusters)
-    n = np.bincount(slot, minlength=n_groups * n_clusters).reshape(shape).astype(np.float64)
-    total = np.bincount(slot, values[finite], minlength=n_groups * n_clusters).reshape(shape)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = total.sum(1) / n.sum(1)
-        residual = total - n * mean[:, None]
-        C = (n > 0).sum(1)
-        se = np.sqrt(np.where(C > 1, C / (C - 1.0), np.nan) * (residual**2).sum(1)) / n.sum(1)
-    return mean, se
 
 
 def format_summary(study: Study, summary: StudySummary, style: str = "terminal") -> str:
