@@ -21,7 +21,7 @@ def add_commands(commands: Any) -> None:
     figure1.add_argument(
         "--out", default="results/figure1", help="folder or URL (default: %(default)s)"
     )
-    figure1.add_argument("--parameters", type=whole, help="parameter draws a cell (default: 20)")
+    figure1.add_argument("--parameters", type=whole, help="parameter draws a cell (default: 200)")
     figure1.add_argument("--datasets", type=whole, help="data sets a parameter draw (default: 10)")
     figure1.add_argument("--noise-draws", type=whole, help="noise draws a data set (default: 5)")
     figure1.add_argument(

@@ -3,6 +3,8 @@
 The truth and the true counts live only here, in memory; rows hold errors, coverage and widths.
 """
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +21,7 @@ from jaxprivnb.simulation import Replicate, Simulation, simulate_replicates
 from jaxprivnb.study.chunks import Chunk, go_on, replicate_id
 from jaxprivnb.study.fits import first_use, fit_chunk, intervals_at_once
 from jaxprivnb.study.spec import Arm, Cell, Publishing, Spec
+from jaxprivnb.study.truth import Truth
 from jaxprivnb.tables import NoisyTables, Prior
 
 Columns = dict[str, np.ndarray]
@@ -43,7 +46,9 @@ def _compute(
     ids = np.array([replicate_id(spec, int(r)) for r in replicates], np.int32).T
     dtype = jnp.dtype(spec.dtype)
     I, K, J = cell.n_classes, cell.n_features, max(cell.n_categories)
-    prior = Prior(jnp.full((I,), cell.prior, dtype), jnp.full((I, K, J), cell.prior, dtype))
+    flat = lambda a: Prior(jnp.full((I,), a, dtype), jnp.full((I, K, J), a, dtype))  # noqa: E731
+    prior, drawn_from = flat(cell.prior), cell.prior if cell.truth is None else cell.truth
+    fixed = fixed_parameters(drawn_from) if isinstance(drawn_from, Truth) else None
     releases = []
     for r in range(spec.published.releases):
         own = (ids[0], ids[1], ids[2] + r * spec.replicates.noise_draws)
@@ -55,10 +60,16 @@ def _compute(
                 n_classes=I,
                 n_categories=cell.n_categories,
                 noise=cell_noise(cell, public_n=spec.published.n_records),
-                prior=prior,
+                prior=flat(drawn_from) if fixed is None else None,
+                parameters=fixed,
+                class_counts=spec.class_counts,
                 dtype=dtype,
             )
-        releases.append(as_published(simulation.tables, spec.published, cell.n_records))
+        tables = simulation.tables
+        assumed = assumed_noise(cell, tables.noise)
+        if assumed is not tables.noise:
+            tables = dataclasses.replace(tables, noise=assumed)
+        releases.append(as_published(tables, spec.published, cell.n_records))
     simulation = simulation._replace(tables=combine(*releases))
     parts = []
     # Cells begin with different methods, so that threads compile different programs at first.
@@ -99,6 +110,39 @@ def cell_noise(cell: Cell, *, public_n: bool = True) -> Noise:
         return Gaussian.from_budget(rho_per_table=epsilon**2 / 2, neighbours=neighbours)
     kind = Laplace if cell.noise == "laplace" else Geometric
     return kind.from_budget(epsilon_per_table=epsilon, neighbours=neighbours)
+
+
+def assumed_noise(cell: Cell, noise: Noise) -> Noise:
+    """What the fits take `noise` for: of the same standard deviation, times `assumed_scale`.
+
+    With sd s, Laplace noise has b = s / sqrt(2), Gaussian sigma = s, and geometric noise, whose
+    variance is 1 / (2 sinh^2(1 / 2b)), has b = 1 / (2 asinh(1 / (s sqrt(2)))).
+    """
+    kind = cell.assumed_noise or cell.noise
+    if kind == cell.noise and cell.assumed_scale == 1:
+        return noise
+    scale = noise.value  # type: ignore[attr-defined]
+    if kind == cell.noise != "geometric":
+        return noise.with_value(scale * cell.assumed_scale)  # type: ignore[attr-defined]
+    sd = cell.assumed_scale * {
+        "laplace": lambda b: math.sqrt(2) * b,
+        "gaussian": lambda sigma: sigma,
+        "geometric": lambda b: 1 / (math.sqrt(2) * jnp.sinh(0.5 / b)),
+    }[cell.noise](scale)
+    if kind == "gaussian":
+        return Gaussian(sd)
+    if kind == "laplace":
+        return Laplace(sd / math.sqrt(2))
+    return Geometric(0.5 / jnp.asinh(1 / (math.sqrt(2) * sd)))
+
+
+def fixed_parameters(truth: Truth) -> tuple[np.ndarray, np.ndarray]:
+    """(P(Y) `[I]`, P(X|Y) `[I, K, J]`) of a truth from a file."""
+    I, sizes = len(truth.class_), truth.n_categories
+    feature = np.zeros((I, len(sizes), max(sizes)))
+    for k, rows in enumerate(truth.features):
+        feature[:, k, : sizes[k]] = rows
+    return np.array(truth.class_), feature
 
 
 def as_published(tables: NoisyTables, how: Publishing, n_records: int) -> NoisyTables:

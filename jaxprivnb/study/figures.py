@@ -71,7 +71,7 @@ def draw(study: Study, name: str, summary: StudySummary | None = None) -> list[A
     )
     if not kind.applies(data):
         return []
-    width = len(study.spec.epsilon_per_table)
+    width = len(study.spec.budgets)
     cells = [range(i, i + width) for i in range(0, len(study.spec.cells), width)]
     pages = [cells[i : i + _ROWS_A_PAGE] for i in range(0, len(cells), _ROWS_A_PAGE)]
     return [_page(data, rows, kind) for rows in pages]
@@ -168,7 +168,7 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     slope it would seem above or below another for where its boxes stand.
     """
     study, spec = data.study, data.study.spec
-    epsilon = np.array(spec.epsilon_per_table)
+    epsilon = np.array([spec.cells[c].epsilon_per_table for c in cells])
     table, n = study.table, len(spec.arms)
     values = table[f"se_{what}"].to_numpy()
     group = table["cell"].to_numpy().astype(np.int64) * n + method_codes(

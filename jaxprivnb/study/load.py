@@ -9,7 +9,6 @@ from jaxprivnb.extras import require
 from jaxprivnb.storage import StorageError, open_storage
 from jaxprivnb.study.chunks import n_chunks
 from jaxprivnb.study.folder import PARTS, part_name, part_numbers, read_spec
-from jaxprivnb.study.schema import CELL_COLUMNS
 from jaxprivnb.study.spec import Spec
 
 
@@ -83,7 +82,7 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
         method_codes(table, labels),
         *(table[name].to_numpy() for name in dims[2:]),
     )
-    skip = {*CELL_COLUMNS, *dims, "method", "replicate"}
+    skip = {*spec.columns, *dims, "method", "replicate"}
     variables = {}
     for name in table.column_names:
         if name not in skip:
@@ -91,9 +90,8 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
             grid[index] = table[name].to_numpy()
             variables[name] = (dims, grid)
     coords: dict[str, Any] = {"estimator": labels}
-    for name in CELL_COLUMNS:
-        attribute = "categories" if name == "n_categories" else name
-        coords[name] = ("cell", [getattr(cell, attribute) for cell in spec.cells])
+    for name in spec.columns:
+        coords[name] = ("cell", [cell.column(name) for cell in spec.cells])
     return xarray.Dataset(variables, coords)
 
 

@@ -1,7 +1,8 @@
 """The columns of a study's rows, as an Arrow table.
 
 cell                index into the grid
-n_records ... noise the cell's values
+n_records ... noise the cell's values; also epsilon_total or rho_total, truth, assumed_noise and
+                    assumed_scale where the spec states them
 method              label of the method
 replicate           number within the cell; parameter, dataset, noise_draw name it in the design
 se_*                squared error of the posterior mean, averaged over P(X|Y)'s or P(Y)'s cells
@@ -20,16 +21,7 @@ import numpy as np
 from jaxprivnb.extras import require
 from jaxprivnb.study.spec import Spec
 
-CELL_COLUMNS = (
-    "n_records",
-    "epsilon_per_table",
-    "n_classes",
-    "n_features",
-    "n_categories",
-    "prior",
-    "noise",
-)
-"""What names a cell, in every table."""
+_WHOLE = ("n_records", "n_classes", "n_features")
 
 
 def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
@@ -37,25 +29,16 @@ def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
     pa = require("pyarrow", "study", "storing a study")
     cells = spec.cells
     index = columns["cell"]
-    values: dict[str, Any] = {
-        "n_records": np.array([c.n_records for c in cells], np.int32),
-        "epsilon_per_table": np.array([c.epsilon_per_table for c in cells]),
-        "n_classes": np.array([c.n_classes for c in cells], np.int32),
-        "n_features": np.array([c.n_features for c in cells], np.int32),
-        "n_categories": [c.categories for c in cells],
-        "prior": np.array([c.prior for c in cells]),
-        "noise": [c.noise for c in cells],
-    }
     out: dict[str, Any] = {"cell": pa.array(index)}
-    for name in CELL_COLUMNS:
-        column = values[name]
-        if isinstance(column, list):
-            words, code = np.unique(column, return_inverse=True)
+    for name in spec.columns:
+        values = [c.column(name) for c in cells]
+        if isinstance(values[0], str):
+            words, code = np.unique(values, return_inverse=True)
             out[name] = pa.DictionaryArray.from_arrays(
                 code[index].astype(np.int16), pa.array(words.tolist())
             )
         else:
-            out[name] = pa.array(column[index])
+            out[name] = pa.array(np.array(values, np.int32 if name in _WHOLE else float)[index])
     labels = pa.array([m.label for m in spec.arms])
     out["method"] = pa.DictionaryArray.from_arrays(columns["method"], labels)
     for name, column in columns.items():
