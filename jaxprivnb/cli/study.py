@@ -10,7 +10,7 @@ from typing import Any
 from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, whole
 from jaxprivnb.cli.exits import Stop
 from jaxprivnb.extras import require
-from jaxprivnb.methods import names
+from jaxprivnb.methods import names, plugin, register_all
 
 
 def add_commands(commands: Any) -> None:
@@ -75,6 +75,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         type=whole,
         help="threads, or Dask processes to start here (default: one a core)",
     )
+    group.add_argument(
+        "--plugin", action="append", default=[], metavar="[LABEL=]MODULE:FUNCTION",
+        help="an estimator of your own: compared too, or a method that the spec names",
+    )  # fmt: skip
     group.add_argument("--address", help="of a Dask scheduler that runs already")
     group.add_argument("--seed", type=int, help="instead of the study's own")
     group.add_argument("--dtype", choices=("float64", "float32"), help="default: float64")
@@ -93,6 +97,7 @@ def _figure1(arguments: argparse.Namespace) -> int:
     from jaxprivnb.study.specfile import shipped_spec
 
     require("matplotlib", "figures", "drawing a study")  # before the work, not after it
+    _register_plugins(arguments)
     spec = shipped_spec("figure1")
     design = {
         "parameters": arguments.parameters,
@@ -126,6 +131,7 @@ def _study(arguments: argparse.Namespace) -> int:
     """Run a study, or what is missing of it: the same command resumes after a kill."""
     from jaxprivnb.study.specfile import load_spec, shipped_spec
 
+    _register_plugins(arguments)
     # A word that is neither a path nor a file is a study of the package, or a mistake in its name.
     word = not os.path.exists(arguments.spec) and not os.path.splitext(arguments.spec)[1]
     shipped = word and not os.path.dirname(arguments.spec)
@@ -133,6 +139,12 @@ def _study(arguments: argparse.Namespace) -> int:
         _spare(arguments.spec, arguments.out)
     spec = shipped_spec(arguments.spec) if shipped else load_spec(arguments.spec)
     return _run(spec, arguments, figures=False)
+
+
+def _register_plugins(arguments: argparse.Namespace) -> None:
+    """Before the spec is read, which may name them."""
+    arguments.methods = dict(map(plugin, arguments.plugin))
+    register_all(arguments.methods)
 
 
 def _spare(spec: str, out: str) -> None:
@@ -165,6 +177,7 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
         display="quiet" if arguments.quiet else "auto",
         workers=arguments.workers,
         address=arguments.address,
+        methods=arguments.methods,
     )
     say(
         f"{outcome.rows} rows in {outcome.out} ({outcome.computed} chunks computed, "
@@ -195,7 +208,7 @@ def _report(out: str, say: Callable[[str], None]) -> None:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    """Draw figure1, efficiency, coverage, width and iterations, as far as they apply."""
+    """Draw a study: all figures that apply to it, or those that are named."""
     from jaxprivnb.study.figures import FIGURES, plot_study
     from jaxprivnb.study.load import read_study_rows
 

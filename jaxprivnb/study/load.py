@@ -45,7 +45,8 @@ def read_study_rows(out: str | os.PathLike[str]) -> Study:
             raise StorageError(
                 f"{storage.url}/{name} is damaged ({error}); delete it and run the study again"
             ) from error
-    table = pa.concat_tables(parts).replace_schema_metadata(None)
+    # Parts of an earlier version may lack a column.
+    table = pa.concat_tables(parts, promote_options="default").replace_schema_metadata(None)
     return Study(spec, table, len(numbers))
 
 
@@ -82,7 +83,7 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
         method_codes(table, labels),
         *(table[name].to_numpy() for name in dims[2:]),
     )
-    skip = {*spec.columns, *dims, "method", "replicate"}
+    skip = {*spec.columns, *dims, "method", "replicate", "message"}
     variables = {}
     for name in table.column_names:
         if name not in skip:

@@ -1,21 +1,23 @@
 """Run a study, here or through Dask: only the chunks that are not done yet."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxprivnb.extras import require
+from jaxprivnb.methods import register_all
 from jaxprivnb.study.chunks import Chunk, all_chunks, chunk, go_on
 from jaxprivnb.study.display import Display, choose_display
 from jaxprivnb.study.folder import Receipt, StudyFolder
-from jaxprivnb.study.spec import Spec
+from jaxprivnb.study.spec import Arm, Spec
 from jaxprivnb.study.specfile import load_spec
 
 ENGINES = ("local", "dask")
@@ -60,6 +62,7 @@ def run_study(
     display: Display | str | None = None,
     workers: int | None = None,
     address: str | None = None,
+    methods: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Compute what is missing of a study.
 
@@ -75,11 +78,18 @@ def run_study(
             None for nothing, or a `Display`.
         workers: threads, or Dask worker processes to start on this machine; one a core if None.
         address: of a Dask scheduler that runs already, instead of starting workers.
+        methods: estimators of your own by label, functions of one release in plain Python (what
+            they may give: `jaxprivnb.study.outside`) or `Method`s. They are registered, and
+            compared too where the spec does not name them.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    own = register_all(methods or {})  # before the spec is read, which may name them
     if not isinstance(spec, Spec):
         spec = load_spec(spec)
+    used = {arm.method for arm in spec.arms}
+    more = tuple(Arm(method.name, method.name) for method in own if method.name not in used)
+    spec = dataclasses.replace(spec, arms=(*spec.arms, *more))
     from jaxprivnb.study.fits import check_methods
 
     check_methods(spec)

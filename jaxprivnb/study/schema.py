@@ -9,9 +9,12 @@ se_*                squared error of the posterior mean, averaged over P(X|Y)'s 
 coverage_*_L        share of those cells whose L% interval has the truth in it
 width_*             mean width of their intervals at the spec's width_level
                     (coverage and width are null where the spec's interval_every skips a replicate)
+low_*, high_*       ends of the interval at width_level of the first P(X_k=j|Y=i) or P(Y=i), minus
+                    the truth, for pictures
 log_evidence        log P(m) (exact) or its lower bound (variational); null for others
 iterations, max_decrease   of fits by iterations; null for others
 status              0 is success; see `jaxprivnb.Status`
+message             what an estimator from outside says of its failure; null for others
 """
 
 from typing import Any
@@ -42,7 +45,9 @@ def row_table(spec: Spec, columns: dict[str, np.ndarray]) -> Any:
     labels = pa.array([m.label for m in spec.arms])
     out["method"] = pa.DictionaryArray.from_arrays(columns["method"], labels)
     for name, column in columns.items():
-        if name not in ("cell", "method"):
+        if name == "message":
+            out[name] = pa.array([m or None for m in column], pa.string()).dictionary_encode()
+        elif name not in ("cell", "method"):
             missing = np.isnan(column) if column.dtype.kind == "f" else None
             out[name] = pa.array(column, mask=None if name.startswith("se_") else missing)
     return pa.table(out)
