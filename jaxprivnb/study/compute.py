@@ -129,6 +129,8 @@ def rows_of(
             posterior, message = answer
         at_once = intervals_at_once(arm, simulation.counts.shape, cell.n_records)
         F, ends = intervals(posterior, simulation, spec.width_level, wanted, at_once, heard)
+        held = (message != "")[wanted]  # places of failed replicates, held by a neighbour
+        F, ends = jax.tree.map(lambda x: _blanked(x, held), (F, ends))
         told = told_by(posterior, method, message, spec.width_level, ends)
     except Exception as error:
         if stops or is_shipped(method):
@@ -163,10 +165,10 @@ def told_by(
         for name in NUMBERS
     }
     status = np.asarray(posterior.status).astype(np.int8)
-    failed = message != ""  # whose place is held by a neighbour's posterior
+    failed = message != ""
     means = [np.asarray(x, np.float64) for x in (posterior.class_mean, posterior.feature_mean)]
     if failed.any():
-        means = [np.where(failed.reshape(-1, *[1] * (x.ndim - 1)), np.nan, x) for x in means]
+        means = [_blanked(x, failed) for x in means]
         status = np.where(failed, Status.FAILED, status).astype(np.int8)
         numbers = {name: np.where(failed, np.nan, x) for name, x in numbers.items()}
     return Told(means[0], means[1], status, message, numbers, {level: ends})
@@ -357,6 +359,11 @@ def _against(
     """(CDF at the truth, interval); a certain parameter is always covered: 1/2."""
     low, high = simplex_interval(marginal, level)
     return jnp.where(marginal.proper, marginal.cdf(truth), 0.5), low, high
+
+
+def _blanked(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """nan in those rows."""
+    return np.where(rows.reshape(-1, *[1] * (x.ndim - 1)), np.nan, x) if rows.any() else x
 
 
 def _row_mean(x: np.ndarray, real: np.ndarray) -> np.ndarray:

@@ -222,8 +222,8 @@ def varying(spec: Spec, cell: Cell) -> str:
         "prior": (len(spec.prior), cell.prior),
         "noise": (len(spec.noise), cell.noise),
         "truth": (len(spec.truth), cell.column("truth")),
-        "taken for": (len(spec.assumed_noise), cell.assumed_noise),
-        "of sd": (len(spec.assumed_scale), f"{cell.assumed_scale:g} times"),
+        "noise taken for": (len(spec.assumed_noise), cell.assumed_noise),
+        "its sd for": (len(spec.assumed_scale), f"{cell.assumed_scale:g} times"),
     }
     named = [f"{name}={value}" for name, (values, value) in parts.items() if values > 1]
     return ", ".join(named) or f"N={cell.n_records}"

@@ -23,6 +23,7 @@ from jaxprivnb.style import DPI, FONT, PAGE, looks
 FIGURES = ("figure1", "efficiency", "coverage", "width", "iterations", "zip", "nested")
 ROW_HEIGHT = 1.55
 _ROWS_A_PAGE = 6
+_LONG_LABEL, _FEW_TICKS = 24, 4
 
 
 class Data(NamedTuple):
@@ -80,12 +81,12 @@ def draw(study: Study, name: str, summary: StudySummary | None = None) -> list[A
     return [_page(data, rows, kind) for rows in pages]
 
 
-def render(figure: Any, suffix: str = "png") -> bytes:
+def render(figure: Any, suffix: str = "png", dpi: int = DPI) -> bytes:
     """The figure as the bytes of a file."""
     import io
 
     sink = io.BytesIO()
-    figure.savefig(sink, format=suffix, dpi=DPI)
+    figure.savefig(sink, format=suffix, dpi=dpi)
     return sink.getvalue()
 
 
@@ -105,11 +106,14 @@ def _page(data: Data, rows: list[range], kind: "_Kind") -> Any:
                 axis = axes[i, j]
                 drawn |= kind.panel(axis, data, list(cells), what)
                 axis.set_xscale("log")
-                _plain_numbers(axis.xaxis)
+                plain_numbers(axis.xaxis)
+                _few_ticks(axis, [data.study.spec.cells[c].epsilon_per_table for c in cells])
                 if kind.log_y:
                     axis.set_yscale("log")
-                    _plain_numbers(axis.yaxis)
+                    plain_numbers(axis.yaxis)
                 label = varying(data.study.spec, data.study.spec.cells[cells[0]])
+                if len(label) > _LONG_LABEL:  # above what stands in the middle
+                    label = f"{label}\n" if j == 0 else ""
                 axis.set_title(label, loc="left", fontweight="bold")
                 axis.set_title(_SIDES[what])
                 if i == len(rows) - 1:
@@ -119,7 +123,14 @@ def _page(data: Data, rows: list[range], kind: "_Kind") -> Any:
     return figure
 
 
-def _plain_numbers(axis: Any) -> None:
+def _few_ticks(axis: Any, values: list[float]) -> None:
+    """A few values of epsilon are the ticks themselves."""
+    if len(values) <= _FEW_TICKS:
+        axis.set_xticks(values, [f"{x:g}" for x in values])
+        axis.xaxis.minorticks_off()
+
+
+def plain_numbers(axis: Any) -> None:
     """Write 60 for 6 × 10¹ on a log axis whose numbers are short enough."""
     from matplotlib.ticker import LogFormatterMathtext
 

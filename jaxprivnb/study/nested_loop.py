@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxprivnb.extras import require
-from jaxprivnb.study.figures import Data, legend, reported_level, series
+from jaxprivnb.study.figures import Data, legend, plain_numbers, reported_level, series
 from jaxprivnb.study.spec import Spec
 from jaxprivnb.style import FONT, PAGE
 
@@ -67,6 +67,7 @@ def _page(data: Data, steps: dict[str, list[Any]]) -> Any:
             axis.set_ylabel(label)
             if name.startswith("se_"):
                 axis.set_yscale("log")
+                plain_numbers(axis.yaxis)
             else:
                 axis.axhline(level, color="black", linewidth=0.8, linestyle="--")
                 axis.set_ylim(0, 1.03)

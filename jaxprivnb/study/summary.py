@@ -105,7 +105,7 @@ def format_summary(study: Study, summary: StudySummary, style: str = "terminal")
     """The table as text: "csv" has every number in full, the others the main ones, rounded."""
     if style == "csv":
         return _csv(study, summary)
-    header, lines = _brief(study, summary)
+    header, lines = brief(study, summary)
     if style == "markdown":
         rule = "|" + "|".join(["---:"] * len(header)) + "|"
         draw = lambda row: "| " + " | ".join(x.replace("|", r"\|") for x in row) + " |"  # noqa: E731
@@ -117,7 +117,7 @@ def format_summary(study: Study, summary: StudySummary, style: str = "terminal")
     return "\n".join([draw(header), "  ".join("-" * w for w in widths), *map(draw, lines)])
 
 
-def _brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[str]]]:
+def brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     """Header and lines of the rounded table; axes that do not vary are left out."""
     spec = study.spec
     axes = [name for name in spec.columns if len({c.column(name) for c in spec.cells}) > 1]

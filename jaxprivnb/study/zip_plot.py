@@ -80,7 +80,7 @@ def _page(data: Data, cells: list[int], what: str) -> Any:
         figure.suptitle(
             f"{100 * spec.width_level:g}% intervals of {_PARAMETERS[what]}: coloured, the truth is "
             f"inside; black, it is not\n(number: share inside; dashed: {100 * spec.width_level:g}%)"
-            f" {replicates_in_words(spec.replicates)} in every cell",
+            f"\n{replicates_in_words(spec.replicates)} in every cell",
             fontsize=8,
         )
     return figure
