@@ -131,22 +131,16 @@ def _options(arm: Any) -> list[str]:
 
 def loop_in_words(spec: Spec) -> str:
     """What is drawn how often."""
-    P, D, E = spec.replicates
-    drawn = (
-        "are fixed"
-        if all(not isinstance(t, float) for t in spec.truth) and spec.truth
-        else ("are drawn")
-    )
-    classes, tables = (
-        ("and class counts n_i from them", "the tables")
-        if spec.class_counts == "parameters"
-        else ("", "class counts n_i and the tables")
-    )
+    P, D, E = (f"{n:,} time{'s' * (n != 1)}" for n in spec.replicates)
+    fixed = spec.truth and not any(isinstance(t, float) for t in spec.truth)
+    with_parameters = spec.class_counts == "parameters"
+    parameters = "the parameters are fixed" if fixed else "the parameters are drawn"
+    first = f"{parameters}, and class counts from them" if with_parameters else parameters
+    second = "the tables" if with_parameters else "class counts and tables"
     return (
-        f"In every cell, {P:,} times: the parameters {drawn} {classes}".rstrip()
-        + f"; {D:,} times for each, {tables} are drawn; {E:,} times for each of these, the noise "
-        "is drawn and every method fits the same noisy tables. Cells that differ only in the noise "
-        "or in what the fits assume share all draws but the noise."
+        f"In every cell, {P}: {first}. For each of these, {D}: {second} are drawn. For each of "
+        f"these, {E}: the noise is drawn, and every method fits the same noisy tables. Cells that "
+        "differ only in the noise or in what the fits assume share all draws but the noise."
     )
 
 
