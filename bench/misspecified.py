@@ -2,8 +2,8 @@
 
     python bench/misspecified.py
 
-Writes bench/results/misspecified.json and misspecified.png; a study in results/misspecified that was
-stopped goes on where it was.
+Writes bench/results/misspecified.json and misspecified.png. The study is in
+results/misspecified; one that was stopped goes on where it was.
 """
 
 from common import RESULTS, write

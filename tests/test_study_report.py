@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import time
 
 import numpy as np
 import pytest
@@ -136,7 +135,7 @@ def test_a_page_has_it_all_and_loads_nothing(many):
         (
             "[replicates]",
             '[replicates]\nclass_counts = "parameters"',
-            "the parameters are drawn, and class counts from them. For each of these, 1 time: the ta",
+            "the parameters are drawn, and class counts from them. For each of these, 1 ",
         ),
         (
             "truth = [0.2, 1.0]",
@@ -151,13 +150,11 @@ def test_the_page_says_what_is_drawn_how_often(old, new, words):
     assert words in loop_in_words(parse_spec(MANY.replace(old, new) if old else MANY))
 
 
-def test_a_million_rows_are_a_page_in_seconds():
+def test_a_million_rows_are_a_page():
     from jaxprivnb.study.report import study_page
 
     replicates = SPEC.replicates._replace(parameters=1042, datasets=40, noise_draws=1)
     study, _ = with_intervals(dataclasses.replace(SPEC, replicates=replicates))
     assert study.table.num_rows > 1_000_000
-    before = time.process_time()
     html = study_page(study, "0.0.1")
     assert f"{study.table.num_rows:,} rows" in html
-    print(time.process_time() - before)

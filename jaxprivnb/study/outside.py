@@ -229,8 +229,12 @@ def _joined(told: list[Told]) -> Told:
         low, high = (np.concatenate([one[level][which][end] for one in asked]) for end in (0, 1))
         return low, high
 
+    join = lambda field: np.concatenate([getattr(t, field) for t in told])  # noqa: E731
     return Told(
-        *(np.concatenate([t[field] for t in told]) for field in range(4)),
+        join("class_mean"),
+        join("feature_mean"),
+        join("status"),
+        join("message"),
         numbers,
         {level: (side(level, 0), side(level, 1)) for level in (asked[0] if asked else {})},
     )
