@@ -143,8 +143,8 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _register_plugins(arguments: argparse.Namespace) -> None:
     """Before the spec is read, which may name them."""
-    arguments.methods = dict(map(plugin, arguments.plugin))
-    register_all(arguments.methods)
+    arguments.own = dict(map(plugin, arguments.plugin))
+    register_all(arguments.own)
 
 
 def _spare(spec: str, out: str) -> None:
@@ -177,7 +177,7 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
         display="quiet" if arguments.quiet else "auto",
         workers=arguments.workers,
         address=arguments.address,
-        methods=arguments.methods,
+        methods=arguments.own,
     )
     say(
         f"{outcome.rows} rows in {outcome.out} ({outcome.computed} chunks computed, "
