@@ -14,7 +14,8 @@ low_*, high_*       ends of the interval at width_level of the first P(X_k=j|Y=i
 log_evidence        log P(m) (exact) or its lower bound (variational); null for others
 iterations, max_decrease   of fits by iterations; null for others
 status              0 is success; see `jaxprivnb.Status`
-message             what an estimator from outside says of its failure; null for others
+message             what an estimator from outside says of its failure; null for others, and no
+                    column where there is none
 """
 
 from typing import Any
