@@ -155,7 +155,8 @@ def _figures(study: Study, summary: StudySummary) -> Iterator[str]:
         yield page.heading(_WORDS[name])
         for figure in pages[:most]:
             words = f"{_WORDS[name]}: the numbers are in the summary below"
-            yield page.picture(render(figure, "png", _DPI), "image/png", words)
+            data = render(figure, "png", _DPI)
+            yield page.picture(data, "image/png", words, width=figure.get_figwidth() * _DPI)
         if pages[most:]:
             yield page.paragraph(
                 f"{len(pages) - most} more pages: jaxprivnb plot DIR --figures {name}", "note"

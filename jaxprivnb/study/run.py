@@ -79,7 +79,7 @@ def run_study(
         workers: threads, or Dask worker processes to start on this machine; one a core if None.
         address: of a Dask scheduler that runs already, instead of starting workers.
         methods: estimators of your own by label, functions of one release in plain Python (what
-            they may give: `jaxprivnb.study.outside`) or `Method`s. They are registered, and
+            they may give: `jaxprivnb.study.outside`) or a `Method` each. They are registered, and
             compared too where the spec does not name them.
     """
     if engine not in ENGINES:
