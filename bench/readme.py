@@ -147,6 +147,34 @@ def features(method: str, *sizes: str) -> str:
     return ", ".join(bare(found[size], 3) for size in sizes)
 
 
+def misspecified_rows(method: str) -> list[dict]:
+    return [row for row in result("misspecified")["rows"] if row["method"] == method]
+
+
+@figure
+def misspecified(measure: str, method: str, *cells: str) -> str:
+    """A mean at epsilon = .1, one a cell that is written noise/scale/truth."""
+    found = {
+        f"{row['assumed_noise']}/{row['assumed_scale']:g}/{row['truth']}": row[measure][0]
+        for row in misspecified_rows(method)
+        if row["epsilon_per_table"] == 0.1
+    }
+    return ", ".join(bare(found[cell], 2 if "coverage" in measure else 3) for cell in cells)
+
+
+@figure
+def misspecified_wins(measure: str, method: str, other: str) -> str:
+    """In how many cells a method's mean is below another's."""
+    pairs = list(zip(misspecified_rows(method), misspecified_rows(other), strict=True))
+    return f"{sum(a[measure][0] < b[measure][0] for a, b in pairs)} of {len(pairs)}"
+
+
+@figure
+def misspecified_span(measure: str, method: str) -> str:
+    """The least and the most of a mean over the cells."""
+    return span((row[measure][0] for row in misspecified_rows(method)), lambda x: bare(x, 2))
+
+
 @figure
 def vb(quantity: str) -> str:
     """A quantity of `vb_throughput` at each epsilon, with its spread over repeats if a ratio."""

@@ -29,6 +29,7 @@ MINUTES = {
     "growth": 5,
     "kill_resume": 4,
     "million": 4,
+    "misspecified": 3,
     "monotone": 60,
     "peers.run": 35,
     "plan": 4,

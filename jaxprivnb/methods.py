@@ -13,6 +13,8 @@ read it at once.
 import dataclasses
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -41,7 +43,8 @@ class Method:
     """As in `fit_many(tables, name)`, `[methods.name]` and `--method name`."""
     fit: Callable[..., Any] | str
     """`fit(tables, prior=None, *, options...)`, the `Posterior` of one dataset; or where that is,
-    "module:function". JAX traces it: `jax.vmap` of it must work."""
+    "module:function". JAX traces it, so `jax.vmap` of it must work, unless `called` says otherwise.
+    """
     look: Look | None = None
     """How figures draw it; None leaves that to them."""
     reads: Literal["tables", "counts"] = "tables"
@@ -58,13 +61,20 @@ class Method:
     lower bound), `iterations` and `max_decrease`."""
     plain: bool = False
     """Whether it takes only tables that state N and were published once, as the noise left them."""
+    called: Literal["traced", "one", "batch"] = "traced"
+    """"one": plain Python, called with one release at a time, its arrays NumPy's; "batch": with a
+    leading axis of them. Only studies take those; what they may give is in
+    `jaxprivnb.study.outside`."""
     over_counts: bool = False
     """Whether its work grows with N, since it goes over the counts 0..N. Its option `max_records`,
     if it has one, says how far."""
 
     def options(self) -> tuple[str, ...]:
-        """Names of the fit's keyword arguments."""
-        return keywords(imported(self.fit))
+        """Names of the fit's keyword arguments; of plain Python, all but data, prior and mask."""
+        fit = imported(self.fit)
+        if self.called == "traced":
+            return keywords(fit)
+        return tuple(name for name in parameters(fit)[1:] if name not in ("prior", "mask"))
 
 
 METHODS: dict[str, Method] = {}
@@ -86,6 +96,8 @@ def register(method: Method, *, replace: bool = False) -> Method:
         raise ValueError(f"method.name must be an identifier, got {method.name!r}")
     if method.reads not in ("tables", "counts"):
         raise ValueError(f"method.reads must be 'tables' or 'counts', got {method.reads!r}")
+    if method.called not in ("traced", "one", "batch"):
+        raise ValueError(f"method.called must be 'traced', 'one' or 'batch', got {method.called!r}")
     for column in method.numbers:
         if column not in NUMBERS:
             raise ValueError(f"method.numbers must be of {', '.join(NUMBERS)}, got {column!r}")
@@ -97,9 +109,64 @@ def register(method: Method, *, replace: bool = False) -> Method:
     return method
 
 
+def register_all(fits: Mapping[str, Any]) -> tuple[Method, ...]:
+    """Register methods by label: a `Method`, or a function of one release in plain Python.
+
+    A label takes the place of an earlier one, as in a notebook's second run, but not of a method of
+    the package.
+    """
+    found = []
+    for label, fit in fits.items():
+        if label in _SHIPPED:
+            raise ValueError(f"methods[{label!r}] is a method of the package: use another label")
+        if isinstance(fit, Method):
+            method = dataclasses.replace(fit, name=label)
+        elif callable(fit):
+            method = Method(label, fit, called="one")
+        else:
+            raise TypeError(
+                f"methods[{label!r}] must be a function or a jaxprivnb.Method, got "
+                f"{type(fit).__name__}"
+            )
+        found.append(register(method, replace=True))
+    return tuple(found)
+
+
+def plugin(text: str) -> tuple[str, Any]:
+    """(Label, what is there) of "module:function" or "label=module:function".
+
+    The module may stand in the current folder. What is there is a function of one release, or a
+    `Method`.
+    """
+    label, _, place = text.rpartition("=")
+    module, _, name = place.partition(":")
+    if not (module and name):
+        raise ValueError(f"a plugin must be written module:function, got {text!r}")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a command's own folder stands there instead
+    try:
+        found = imported(place)
+    except Exception as error:
+        raise ValueError(
+            f"the plugin {place} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return label or (found.name if isinstance(found, Method) else name), found
+
+
 def names(reads: str | None = None) -> tuple[str, ...]:
-    """Names of all methods, or of those that read releases ("tables") or true counts ("counts")."""
-    return tuple(m.name for m in METHODS.values() if reads in (None, m.reads))
+    """Names of all methods; or of those of releases ("tables") or true counts ("counts") that JAX
+    traces.
+    """
+    return tuple(
+        m.name
+        for m in METHODS.values()
+        if reads is None or (reads == m.reads and m.called == "traced")
+    )
+
+
+def is_shipped(method: Method) -> bool:
+    """Whether it is the package's own."""
+    return _SHIPPED.get(method.name) == method
 
 
 def fit_function(name: str) -> Callable[..., Any]:
@@ -118,6 +185,15 @@ def keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of a function's keyword-only arguments."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of all of a function's named parameters, as far as it says."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin
+        return ()
+    return tuple(p.name for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
 
 def imported(place: Any) -> Any:
@@ -161,3 +237,4 @@ for _method in (
     ),
 ):
     register(_method)
+_SHIPPED = dict(METHODS)

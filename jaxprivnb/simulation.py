@@ -8,6 +8,10 @@ noise draw), because the paper redraws data for the same parameters and noise fo
     counts          fold_in(parameters' key, d)
     noise           fold_in(counts' key, e)
 
+In the paper's loop the class counts n[.] are drawn once for each parameter draw, and its data sets
+draw the tables n[i,k,.] alone: `class_counts="parameters"`. All data sets then have the class
+counts of the first one, so a design of one data set a parameter draw is the same either way.
+
 Equal keys are not enough for equal bits: XLA makes other vector code for other batch sizes. So
 replicates go through programs of one fixed width, `LANES` at a time, and a new batch size compiles
 nothing. Under an outer `jit` or `vmap` the draws are part of a larger program, and their last bits
@@ -40,6 +44,9 @@ from jaxprivnb.tables import (
 )
 
 Indices = jax.Array | np.ndarray
+
+STAGES = ("datasets", "parameters")
+"""With which stage of the simulation the class counts n[.] can be drawn anew."""
 
 LANES = 256
 """Replicates drawn at once: a multiple of every vector width, so all lanes run the same code."""
@@ -81,6 +88,7 @@ def simulate(
     noise: Noise | None = None,
     shape: tuple[int, ...] = (),
     prior: Prior | None = None,
+    parameters: tuple[ArrayLike, ArrayLike] | None = None,
     dtype: DTypeLike | None = None,
 ) -> Simulation:
     """Draw independent replicates of the whole model.
@@ -93,6 +101,7 @@ def simulate(
         noise: the noise added to each count; `Laplace(20.0)` if None.
         shape: leading axes of every array; replicate r is the r-th in row-major order.
         prior: where parameters are drawn from, shapes `[I]` and `[I, K, J]`; uniform if None.
+        parameters: (P(Y) `[I]`, P(X|Y) `[I, K, J]`) of every replicate, in place of draws.
         dtype: of every array; JAX's default float if None.
     """
     shape = _shape(shape)
@@ -106,6 +115,7 @@ def simulate(
         n_categories=n_categories,
         noise=noise,
         prior=prior,
+        parameters=parameters,
         dtype=dtype,
     )
 
@@ -119,6 +129,8 @@ def simulate_replicates(
     n_categories: tuple[int, ...] = (2,) * 5,
     noise: Noise | None = None,
     prior: Prior | None = None,
+    parameters: tuple[ArrayLike, ArrayLike] | None = None,
+    class_counts: str = "datasets",
     dtype: DTypeLike | None = None,
 ) -> Simulation:
     """Draw the named replicates.
@@ -131,8 +143,12 @@ def simulate_replicates(
         n_categories: J_k for each feature k.
         noise: the noise added to each count.
         prior: where parameters are drawn from.
+        parameters: what they are, in place of draws.
+        class_counts: the stage with which n[.] is drawn anew, "datasets" or, as in section 5 of
+            the paper, "parameters".
         dtype: of every array.
     """
+    validate.choice("class_counts", class_counts, STAGES)
     key = validate.random_key("key", key)
     ids = _common_shape(replicates)
     dtype = validate.float_dtype("dtype", dtype)
@@ -142,10 +158,15 @@ def simulate_replicates(
     N = validate.n_records(n_records, dtype, ())
     noise = noise_for(Laplace(20.0) if noise is None else noise, dtype, (), len(sizes))
     mask = mask_from_categories(sizes)
+    real = full_mask(cells, mask)
+    fixed = None if parameters is None else _fixed(parameters, cells, real)
     prior = resolve_prior(prior, cells, mask)
 
-    draw = partial(_draw, key, N=N, noise=noise, prior=prior, real=full_mask(cells, mask))
-    concrete = all(map(validate.is_concrete, jax.tree.leaves((key, ids, N, noise, prior))))
+    draw = partial(
+        _draw, key, N=N, noise=noise, prior=prior, real=real, fixed=fixed,
+        class_counts=class_counts,
+    )  # fmt: skip
+    concrete = all(map(validate.is_concrete, jax.tree.leaves((key, ids, N, noise, prior, fixed))))
     if concrete:
         p_class, p_feature, n, m = _in_chunks(draw, ids)
     else:
@@ -187,11 +208,24 @@ def _in_chunks(draw: Callable[[Replicate], _Stages], ids: Replicate) -> _Stages:
 
 
 def _draw(
-    key: jax.Array, ids: Replicate, *, N: jax.Array, noise: Noise, prior: Prior, real: jax.Array
+    key: jax.Array,
+    ids: Replicate,
+    *,
+    N: jax.Array,
+    noise: Noise,
+    prior: Prior,
+    real: jax.Array,
+    fixed: tuple[jax.Array, jax.Array] | None,
+    class_counts: str,
 ) -> _Stages:
     """Section 5 of the paper for replicates `[R]`."""
-    p_class, p_feature = _parameters(key, ids, prior, real)
-    n = _counts(key, ids, N, p_class, p_feature)
+    if fixed is None:
+        p_class, p_feature = _parameters(key, ids, prior, real)
+    else:
+        size = ids.parameter.shape
+        p_class, p_feature = (jnp.broadcast_to(p, (*size, *p.shape)) for p in fixed)
+    classes = ids if class_counts == "datasets" else ids._replace(dataset=0 * ids.dataset)
+    n = _counts(key, ids, classes, N, p_class, p_feature)
     return _Stages(p_class, p_feature, n, _noisy(key, ids, n, noise, real))
 
 
@@ -207,12 +241,21 @@ def _parameters(
 
 
 @jax.jit
-@partial(jax.vmap, in_axes=(None, 0, None, 0, 0))
+@partial(jax.vmap, in_axes=(None, 0, 0, None, 0, 0))
 def _counts(
-    key: jax.Array, replicate: Replicate, N: jax.Array, p_class: jax.Array, p_feature: jax.Array
+    key: jax.Array,
+    replicate: Replicate,
+    classes: Replicate,
+    N: jax.Array,
+    p_class: jax.Array,
+    p_feature: jax.Array,
 ) -> jax.Array:
-    """True counts `[I, K, J]`: n[.] ~ Multinomial(N, p), n[i,k,.] ~ Multinomial(n[i], p[i,k,.])."""
-    key_class, key_cells = jax.random.split(_keys(key, replicate).dataset)
+    """True counts `[I, K, J]`: n[.] ~ Multinomial(N, p), n[i,k,.] ~ Multinomial(n[i], p[i,k,.]).
+
+    The class counts n[.] are those of the replicate `classes`.
+    """
+    key_class, _ = jax.random.split(_keys(key, classes).dataset)
+    _, key_cells = jax.random.split(_keys(key, replicate).dataset)
     n_class = jax.random.multinomial(key_class, N, p_class, dtype=N.dtype)
     rows = jnp.broadcast_to(n_class[:, None], p_feature.shape[:-1])
     return jax.random.multinomial(key_cells, rows, p_feature, dtype=N.dtype)
@@ -234,6 +277,29 @@ def _keys(key: jax.Array, replicate: Replicate) -> Replicate:
     parameter = jax.random.fold_in(key, replicate.parameter)
     dataset = jax.random.fold_in(parameter, replicate.dataset)
     return Replicate(parameter, dataset, jax.random.fold_in(dataset, replicate.noise))
+
+
+def _fixed(parameters: Any, cells: jax.Array, real: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`parameters`, checked: (P(Y) `[I]`, P(X|Y) `[I, K, J]`), 0 in masked cells."""
+    if not isinstance(parameters, tuple) or len(parameters) != 2:
+        raise TypeError(
+            "parameters must be a pair (P(Y) [I], P(X|Y) [I, K, J]), got "
+            f"{validate.describe(parameters)}"
+        )
+    found = []
+    for name, given, shape in zip(
+        ("P(Y)", "P(X|Y)"), parameters, (cells.shape[:1], cells.shape), strict=True
+    ):
+        p = validate.as_float_array(f"parameters, {name}", given, cells.dtype)
+        if p.shape != shape:
+            raise ValueError(f"parameters: {name} must have shape {shape}, got {p.shape}")
+        p = jnp.where(real, p, 0) if p.ndim == 3 else p
+        if validate.is_concrete(p):
+            values = np.asarray(p, np.float64)
+            if not (values >= 0).all() or (np.abs(values.sum(-1) - 1) > 1e-5).any():
+                raise ValueError(f"parameters: {name} must be probabilities that add up to 1")
+        found.append(p)
+    return found[0], found[1]
 
 
 def _common_shape(replicates: Replicate) -> Replicate:

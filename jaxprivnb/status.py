@@ -30,3 +30,4 @@ class Status(enum.IntEnum):
     LOST_MASS = 4, "A window left out more posterior mass than the tolerance; see `lost_mass`."
     NON_FINITE = 5, "A NaN or an infinity appeared; the result is the last finite point, if any."
     BAD_INPUT = 6, "The input is invalid: NaN counts, scale <= 0, N < 0 or prior <= 0."
+    FAILED = 7, "An estimator from outside raised an error, or gave no estimates; see its message."

@@ -156,5 +156,5 @@ def test_the_face_of_the_base_class_promises_nothing():
         Posterior(jnp.ones((1, 2), bool), jnp.int32(0))
     assert isinstance(random_posterior(0), Posterior)
     assert pnb.Status(int(random_posterior(0).status)) is pnb.Status.SUCCESS
-    assert [int(status) for status in pnb.Status] == list(range(7))
+    assert [int(status) for status in pnb.Status] == list(range(8))
     assert all(status.sentence.endswith(".") for status in pnb.Status)

@@ -15,9 +15,12 @@ from jaxprivnb.study.display import (
     describe_cell,
     varying,
 )
+from jaxprivnb.study.spec import Replicates
 from jaxprivnb.study.specfile import shipped_spec
 
-SPEC = dataclasses.replace(shipped_spec("figure1"), chunk_size=512)
+SPEC = dataclasses.replace(
+    shipped_spec("figure1"), chunk_size=512, replicates=Replicates(20, 10, 5)
+)
 
 
 def test_log_lines():

@@ -215,7 +215,8 @@ def test_large_tables_are_fitted_in_small_pieces_and_rows_do_not_tell(monkeypatc
     assert len(calls) == (1 + 1) + (4 + 4)
     for name, column in whole.items():
         # A block of another length is another program: the last bits of intervals may differ.
-        np.testing.assert_allclose(cut[name], column, rtol=1e-9 * ("width" in name), err_msg=name)
+        last = 1e-9 * ("width" in name) + 1e-6 * name.startswith(("low", "high"))
+        np.testing.assert_allclose(cut[name], column, rtol=last, err_msg=name)
 
 
 def test_kill_minus_nine_and_resume_gives_the_same_rows(finished, tmp_path, cache):

@@ -10,7 +10,7 @@ from typing import Any
 from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, whole
 from jaxprivnb.cli.exits import EXIT_INCOMPLETE, Stop
 from jaxprivnb.extras import require
-from jaxprivnb.methods import names
+from jaxprivnb.methods import names, plugin, register_all
 
 
 def add_commands(commands: Any) -> None:
@@ -21,7 +21,7 @@ def add_commands(commands: Any) -> None:
     figure1.add_argument(
         "--out", default="results/figure1", help="folder or URL (default: %(default)s)"
     )
-    figure1.add_argument("--parameters", type=whole, help="parameter draws a cell (default: 20)")
+    figure1.add_argument("--parameters", type=whole, help="parameter draws a cell (default: 200)")
     figure1.add_argument("--datasets", type=whole, help="data sets a parameter draw (default: 10)")
     figure1.add_argument("--noise-draws", type=whole, help="noise draws a data set (default: 5)")
     figure1.add_argument(
@@ -84,6 +84,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         type=whole,
         help="threads, or Dask processes to start here (default: one a core)",
     )
+    group.add_argument(
+        "--plugin", action="append", default=[], metavar="[LABEL=]MODULE:FUNCTION",
+        help="an estimator of your own: compared too, or a method that the spec names",
+    )  # fmt: skip
     group.add_argument("--address", help="of a Dask scheduler that runs already")
     group.add_argument("--seed", type=int, help="instead of the study's own")
     group.add_argument("--dtype", choices=("float64", "float32"), help="default: float64")
@@ -102,6 +106,7 @@ def _figure1(arguments: argparse.Namespace) -> int:
     from jaxprivnb.study.specfile import shipped_spec
 
     require("matplotlib", "figures", "drawing a study")  # before the work, not after it
+    _register_plugins(arguments)
     spec = shipped_spec("figure1")
     design = {
         "parameters": arguments.parameters,
@@ -141,7 +146,7 @@ def _study(arguments: argparse.Namespace) -> int:
         return _status(arguments)
     if arguments.spec is None or arguments.out is None:
         raise ValueError("study needs a SPEC and --out, or --status with a study's folder")
-
+    _register_plugins(arguments)
     # A word that is neither a path nor a file is a study of the package, or a mistake in its name.
     word = not os.path.exists(arguments.spec) and not os.path.splitext(arguments.spec)[1]
     shipped = word and not os.path.dirname(arguments.spec)
@@ -161,6 +166,12 @@ def _status(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(format_status(status))
     return 0 if status.complete else EXIT_INCOMPLETE
+
+
+def _register_plugins(arguments: argparse.Namespace) -> None:
+    """Before the spec is read, which may name them."""
+    arguments.own = dict(map(plugin, arguments.plugin))
+    register_all(arguments.own)
 
 
 def _spare(spec: str, out: str) -> None:
@@ -194,6 +205,7 @@ def _run(spec: Any, arguments: argparse.Namespace, *, figures: bool) -> int:
         workers=arguments.workers,
         address=arguments.address,
         part=getattr(arguments, "part", None),
+        methods=arguments.own,
     )
     say(
         f"{outcome.rows} rows in {outcome.out} ({outcome.computed} chunks computed, "
@@ -226,7 +238,7 @@ def _report(out: str, say: Callable[[str], None]) -> None:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    """Draw figure1, efficiency, coverage, width and iterations, as far as they apply."""
+    """Draw a study: all figures that apply to it, or those that are named."""
     from jaxprivnb.study.figures import FIGURES, plot_study
     from jaxprivnb.study.load import read_study_rows
 

@@ -191,14 +191,14 @@ class LiveDisplay(Display):
 
     def _cells(self) -> Any:
         """Rows are cells without their epsilon, columns are epsilons."""
-        spec, width = self.spec, len(self.spec.epsilon_per_table)
+        spec, width = self.spec, len(self.spec.budgets)
         rows = [range(i, i + width) for i in range(0, len(spec.cells), width)]
         at = next((i for i, row in enumerate(rows) if self.active in row), 0)
         first = max(0, min(at - _ROWS_SHOWN // 2, len(rows) - _ROWS_SHOWN))
         table = self._table.Table(box=None, padding=(0, 1), header_style="dim")
-        table.add_column("epsilon")
-        for epsilon in spec.epsilon_per_table:
-            table.add_column(f"{epsilon:g}", justify="right")
+        table.add_column("epsilon" if spec.budget == "epsilon_per_table" else spec.budget)
+        for budget in spec.budgets:
+            table.add_column(f"{budget:g}", justify="right")
         for row in rows[first : first + _ROWS_SHOWN]:
             table.add_row(varying(spec, spec.cells[row[0]]), *map(self._share, row))
         if spec.precision is None and len(rows) > _ROWS_SHOWN:
@@ -270,6 +270,9 @@ def varying(spec: Spec, cell: Cell) -> str:
         "J": (len({tuple(sorted(set(s))) for s in spec.n_categories}), cell.categories),
         "prior": (len(spec.prior), cell.prior),
         "noise": (len(spec.noise), cell.noise),
+        "truth": (len(spec.truth), cell.column("truth")),
+        "noise taken for": (len(spec.assumed_noise), cell.assumed_noise),
+        "its sd for": (len(spec.assumed_scale), f"{cell.assumed_scale:g} times"),
     }
     named = [f"{name}={value}" for name, (values, value) in parts.items() if values > 1]
     return ", ".join(named) or f"N={cell.n_records}"

@@ -1,7 +1,8 @@
 """A study's figures, for print: Figure 1's box plots, efficiency, coverage, width, iterations.
 
-Every figure has the same frame: a row for each combination of the grid's other axes (the sample
+These have the same frame: a row for each combination of the grid's other axes (the sample
 size, in Figure 1), P(X|Y) on the left and P(Y) on the right, epsilon on a log axis below.
+The others are in zip_plot.py and nested_loop.py.
 """
 
 import os
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb.extras import require
-from jaxprivnb.methods import METHODS, Look
+from jaxprivnb.methods import METHODS, Look, imported
 from jaxprivnb.storage import open_storage
 from jaxprivnb.study.display import varying
 from jaxprivnb.study.load import Study, method_codes
@@ -19,9 +20,10 @@ from jaxprivnb.study.spec import Replicates
 from jaxprivnb.study.summary import StudySummary, summarise
 from jaxprivnb.style import DPI, FONT, PAGE, looks
 
-FIGURES = ("figure1", "efficiency", "coverage", "width", "iterations")
+FIGURES = ("figure1", "efficiency", "coverage", "width", "iterations", "zip", "nested")
 ROW_HEIGHT = 1.55
 _ROWS_A_PAGE = 6
+_LONG_LABEL, _FEW_TICKS = 24, 4
 
 
 class Data(NamedTuple):
@@ -61,28 +63,30 @@ def plot_study(
 
 def draw(study: Study, name: str, summary: StudySummary | None = None) -> list[Any]:
     """The `matplotlib.figure.Figure` pages of one figure; empty if it does not apply."""
+    data = Data(
+        study, summary or summarise(study), looks((a.label, a.method) for a in study.spec.arms)
+    )
+    if name in _PAGES:
+        return imported(_PAGES[name])(data)
     kind = _FIGURES[name]
     words = {"level": f"{100 * reported_level(study):g}%"}
     if name == "width":
         words = {"level": f"{100 * study.spec.width_level:g}%"}
     kind = kind._replace(title=kind.title.format(**words), y_label=kind.y_label.format(**words))
-    data = Data(
-        study, summary or summarise(study), looks((a.label, a.method) for a in study.spec.arms)
-    )
     if not kind.applies(data):
         return []
-    width = len(study.spec.epsilon_per_table)
+    width = len(study.spec.budgets)
     cells = [range(i, i + width) for i in range(0, len(study.spec.cells), width)]
     pages = [cells[i : i + _ROWS_A_PAGE] for i in range(0, len(cells), _ROWS_A_PAGE)]
     return [_page(data, rows, kind) for rows in pages]
 
 
-def render(figure: Any, suffix: str = "png") -> bytes:
+def render(figure: Any, suffix: str = "png", dpi: int = DPI) -> bytes:
     """The figure as the bytes of a file."""
     import io
 
     sink = io.BytesIO()
-    figure.savefig(sink, format=suffix, dpi=DPI)
+    figure.savefig(sink, format=suffix, dpi=dpi)
     return sink.getvalue()
 
 
@@ -102,21 +106,31 @@ def _page(data: Data, rows: list[range], kind: "_Kind") -> Any:
                 axis = axes[i, j]
                 drawn |= kind.panel(axis, data, list(cells), what)
                 axis.set_xscale("log")
-                _plain_numbers(axis.xaxis)
+                plain_numbers(axis.xaxis)
+                _few_ticks(axis, [data.study.spec.cells[c].epsilon_per_table for c in cells])
                 if kind.log_y:
                     axis.set_yscale("log")
-                    _plain_numbers(axis.yaxis)
+                    plain_numbers(axis.yaxis)
                 label = varying(data.study.spec, data.study.spec.cells[cells[0]])
+                if len(label) > _LONG_LABEL:  # above what stands in the middle
+                    label = f"{label}\n" if j == 0 else ""
                 axis.set_title(label, loc="left", fontweight="bold")
                 axis.set_title(_SIDES[what])
                 if i == len(rows) - 1:
                     axis.set_xlabel("ε per table (Laplace scale b = 2/ε)")
         figure.supylabel(kind.y_label, fontsize=8)
-        _legend(figure, data, sorted(drawn), kind.title, markers=kind.panel is not _boxes)
+        legend(figure, data, sorted(drawn), kind.title, markers=kind.panel is not _boxes)
     return figure
 
 
-def _plain_numbers(axis: Any) -> None:
+def _few_ticks(axis: Any, values: list[float]) -> None:
+    """A few values of epsilon are the ticks themselves."""
+    if len(values) <= _FEW_TICKS:
+        axis.set_xticks(values, [f"{x:g}" for x in values])
+        axis.xaxis.minorticks_off()
+
+
+def plain_numbers(axis: Any) -> None:
     """Write 60 for 6 × 10¹ on a log axis whose numbers are short enough."""
     from matplotlib.ticker import LogFormatterMathtext
 
@@ -130,7 +144,16 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
-def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool) -> None:
+def legend(
+    figure: Any,
+    data: Data,
+    drawn: list[int],
+    title: str,
+    *,
+    markers: bool = False,
+    dashes: bool = False,
+) -> None:
+    """What the drawn methods look like, with the figure's title and the study's design."""
     lines = require("matplotlib.lines", "figures", "drawing a study")
     handles = [
         lines.Line2D(
@@ -139,17 +162,18 @@ def _legend(figure: Any, data: Data, drawn: list[int], title: str, markers: bool
             color=s.color,
             marker=s.marker if markers else "",
             markersize=4,
-            linewidth=1.2 if markers else 3,
+            linewidth=1.2 if markers or dashes else 3,
+            linestyle=s.dash if dashes else "-",
             label=s.name,
         )
         for s in (data.looks[m] for m in drawn)
     ]
     title = f"{title}\n{_replicates(data)}"
-    legend = figure.legend(
+    shown = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,
     )  # fmt: skip
-    legend.get_title().set_multialignment("center")
+    shown.get_title().set_multialignment("center")
 
 
 def _replicates(data: "Data") -> str:
@@ -176,7 +200,7 @@ def _boxes(axis: Any, data: Data, cells: list[int], what: str) -> set[int]:
     slope it would seem above or below another for where its boxes stand.
     """
     study, spec = data.study, data.study.spec
-    epsilon = np.array(spec.epsilon_per_table)
+    epsilon = np.array([spec.cells[c].epsilon_per_table for c in cells])
     table, n = study.table, len(spec.arms)
     values = table[f"se_{what}"].to_numpy()
     group = table["cell"].to_numpy().astype(np.int64) * n + method_codes(
@@ -295,6 +319,13 @@ def reported_level(study: Study) -> float:
 
 _BARS = "bars: ± 2 Monte Carlo standard errors"
 _SIDES = {"feature": "P(X|Y)", "class": "P(Y)", "fit": ""}
+
+
+_PAGES = {
+    "zip": "jaxprivnb.study.zip_plot:pages",
+    "nested": "jaxprivnb.study.nested_loop:pages",
+}
+"""Figures with a frame of their own."""
 
 
 class _Kind(NamedTuple):

@@ -11,7 +11,7 @@ from jaxprivnb.study.chunks import cuts, n_chunks, rounds
 from jaxprivnb.study.folder import part_numbers, read_part, read_plan
 from jaxprivnb.study.plan import Plan, renumbered
 from jaxprivnb.study.precision import Progress
-from jaxprivnb.study.schema import CELL_COLUMNS, DRAWS, NAMES, method_codes, row_table
+from jaxprivnb.study.schema import DRAWS, NAMES, method_codes, row_table
 from jaxprivnb.study.spec import Spec, coverage_name
 
 
@@ -44,7 +44,9 @@ def read_study_rows(out: str | os.PathLike[str]) -> Study:
     progress = Progress(plan, lambda number, columns: parts[number])
     progress.begin(numbers)
     if len(plan.specs) == 1:
-        table = pa.concat_tables(parts.values()).replace_schema_metadata(None)
+        # Parts of an earlier version may lack a column.
+        table = pa.concat_tables(parts.values(), promote_options="default")
+        table = table.replace_schema_metadata(None)
     else:
         table = _as_one(plan, parts)
     return Study(plan.spec, table, len(numbers), sum(map(len, progress.wanted.values())))
@@ -62,7 +64,7 @@ def _as_one(plan: Plan, parts: dict[int, Any]) -> Any:
         columns = {
             name: table[name].to_numpy()
             for name in table.column_names
-            if name not in (*CELL_COLUMNS, "method")
+            if name not in (*work.spec.columns, "method")
         }
         columns["cell"] = places[columns["cell"]]
         columns |= {"method": method_codes(table, labels).astype(np.int16)}
@@ -82,18 +84,19 @@ def _as_one(plan: Plan, parts: dict[int, Any]) -> Any:
 
 
 def _stacked(spec: Spec, parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Columns one below the other, in the order that `spec` gives them; nan where a part has none
-    of a column.
+    """Columns one below the other, in the order that `spec` gives them; nan, or None for a message,
+    where a part has none of a column.
     """
     size = [columns["cell"].size for columns in parts]
+    absent = lambda name, n: np.full(n, None if name == "message" else np.nan)  # noqa: E731
     coverage = [coverage_name(what, x) for x in spec.levels for what in ("feature", "class")]
-    own = list(parts[0])
+    own = list(dict.fromkeys(name for columns in parts for name in columns))
     at = next((i for i, name in enumerate(own) if name.startswith("coverage_")), len(own))
     rest = [name for name in own[at:] if not name.startswith("coverage_")]
     return {
         name: np.concatenate(
             [
-                columns[name] if name in columns else np.full(n, np.nan)
+                columns[name] if name in columns else absent(name, n)
                 for columns, n in zip(parts, size, strict=True)
             ]
         )
@@ -145,7 +148,7 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
         method_codes(table, labels),
         *(table[name].to_numpy() for name in dims[2:]),
     )
-    skip = {*CELL_COLUMNS, *dims, "method", "replicate"}
+    skip = {*spec.columns, *dims, "method", "replicate", "message"}
     variables = {}
     for name in table.column_names:
         if name not in skip:
@@ -153,7 +156,6 @@ def _to_xarray(study: Study, xarray: Any) -> Any:
             grid[index] = table[name].to_numpy()
             variables[name] = (dims, grid)
     coords: dict[str, Any] = {"estimator": labels}
-    for name in CELL_COLUMNS:
-        attribute = "categories" if name == "n_categories" else name
-        coords[name] = ("cell", [getattr(cell, attribute) for cell in spec.cells])
+    for name in spec.columns:
+        coords[name] = ("cell", [cell.column(name) for cell in spec.cells])
     return xarray.Dataset(variables, coords)

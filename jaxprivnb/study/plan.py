@@ -19,7 +19,10 @@ import numpy as np
 from jaxprivnb.study.chunks import Chunk, cuts, rounds
 from jaxprivnb.study.spec import Precision, Spec
 
-AXES = ("n_records", "epsilon_per_table", "n_classes", "n_categories", "prior", "noise")
+AXES = (
+    "n_records", "epsilon_per_table", "epsilon_total", "rho_total", "n_classes", "n_categories",
+    "prior", "truth", "noise", "assumed_noise", "assumed_scale",
+)  # fmt: skip
 """Of the grid."""
 
 
@@ -179,6 +182,8 @@ def continues(old: Spec, new: Spec) -> bool:
     """
     lists = (*AXES, "levels", "arms")
     if any(value not in getattr(new, name) for name in lists for value in getattr(old, name)):
+        return False
+    if not set(old.cells) <= set(new.cells):  # an axis that was not stated, and now is
         return False
     same = {name: getattr(new, name) for name in (*lists, "replicates", "precision")}
     if dataclasses.replace(old, **same) != new:

@@ -1,24 +1,26 @@
 """Run a study, here or through Dask: only the chunks that are not done yet."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxprivnb.extras import require
+from jaxprivnb.methods import register_all
 from jaxprivnb.storage import check_path
 from jaxprivnb.study.chunks import go_on
 from jaxprivnb.study.display import Display, choose_display
 from jaxprivnb.study.folder import MANIFEST, Receipt, StudyFolder
 from jaxprivnb.study.plan import Plan
 from jaxprivnb.study.precision import WHOLE, Progress, Share
-from jaxprivnb.study.spec import Spec
+from jaxprivnb.study.spec import Arm, Spec
 from jaxprivnb.study.specfile import load_spec
 
 ENGINES = ("local", "dask")
@@ -68,6 +70,7 @@ def run_study(
     workers: int | None = None,
     address: str | None = None,
     part: str | None = None,
+    methods: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Compute what is missing of a study.
 
@@ -88,13 +91,20 @@ def run_study(
         address: of a Dask scheduler that runs already, instead of starting workers.
         part: "3/100" for the third of a hundred parts of the work, for array jobs: the others may
             run at the same time, in the same `out`, on other machines.
+        methods: estimators of your own by label, functions of one release in plain Python (what
+            they may give: `jaxprivnb.study.outside`) or a `Method` each. They are registered, and
+            compared too where the spec does not name them.
     """
     from jaxprivnb import validate
     from jaxprivnb.study.fits import check_methods
 
     validate.choice("engine", engine, ENGINES)
+    own = register_all(methods or {})  # before the spec is read, which may name them
     if not isinstance(spec, Spec):
         spec = load_spec(spec)
+    used = {arm.method for arm in spec.arms}
+    more = tuple(Arm(method.name, method.name) for method in own if method.name not in used)
+    spec = dataclasses.replace(spec, arms=(*spec.arms, *more))
     check_methods(spec)
     require("pyarrow", "study", "storing a study")  # now, and not when the first chunk is done
     share = WHOLE if part is None else Share.parse(part)

@@ -8,14 +8,30 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxprivnb.study.toml_lines import find_line
+from jaxprivnb.study.truth import Truth, truth_of
 
 NOISES = ("laplace", "geometric", "gaussian")
 DTYPES = ("float64", "float32")
 DEFAULT_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+BUDGETS = ("epsilon_per_table", "epsilon_total", "rho_total")
+"""The ways of stating the noise."""
+CLASS_COUNTS = ("datasets", "parameters")
+"""With which stage the class counts n_i can be drawn anew; the paper's is the second."""
+CELL_COLUMNS = (
+    "n_records",
+    "epsilon_per_table",
+    "n_classes",
+    "n_features",
+    "n_categories",
+    "prior",
+    "noise",
+)
+"""What names a cell in every table; a spec with more axes has more (`Spec.columns`)."""
 
 
 class SpecError(ValueError):
@@ -48,7 +64,18 @@ class Cell(NamedTuple):
     n_categories: tuple[int, ...]
     """J_k for each feature k."""
     prior: float
+    """Concentration of every Dirichlet, in the fits."""
     noise: str
+    """What is added to the counts."""
+    truth: float | Truth | None = None
+    """Concentration of the Dirichlets that parameters are drawn from, or the parameters themselves;
+    None: as the prior."""
+    assumed_noise: str | None = None
+    """What the fits take the noise for; None: what it is."""
+    assumed_scale: float = 1.0
+    """Standard deviation that the fits take the noise to have, over what it has."""
+    budget: float | None = None
+    """As the spec states it, where that is not epsilon_per_table."""
 
     @property
     def n_features(self) -> int:
@@ -61,13 +88,27 @@ class Cell(NamedTuple):
         distinct = set(self.n_categories)
         return str(min(distinct)) if len(distinct) == 1 else ",".join(map(str, self.n_categories))
 
+    def column(self, name: str) -> Any:
+        """What stands in the column of that name."""
+        own = {
+            "n_categories": self.categories,
+            "truth": f"{self.truth:g}" if isinstance(self.truth, float) else str(self.truth),
+            "assumed_noise": self.assumed_noise or self.noise,
+            "epsilon_total": self.budget,
+            "rho_total": self.budget,
+        }
+        return own[name] if name in own else getattr(self, name)
+
     def words(self) -> tuple[int, int]:
         """64 bits that name the random stream of this cell, whatever else is in the study.
 
-        Cells that differ only in N or in the noise share their parameter draws, and cells of the
-        same N their data sets too: methods and epsilons are compared on common random numbers.
+        Cells that differ only in N, in the noise or in what the fits assume share their parameter
+        draws, and cells of the same N their data sets too: methods, epsilons and assumptions are
+        compared on common random numbers.
         """
-        shared = json.dumps((self.n_classes, self.n_categories, self.prior), separators=(",", ":"))
+        truth = self.prior if self.truth is None else self.truth
+        drawn = truth.digest if isinstance(truth, Truth) else truth
+        shared = json.dumps((self.n_classes, self.n_categories, drawn), separators=(",", ":"))
         digest = hashlib.sha256(shared.encode()).digest()
         return int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
 
@@ -167,18 +208,62 @@ class Spec:
     """What is published of the noisy counts."""
     precision: Precision | None = None
     """When a cell has enough replicates; `replicates` is then where it begins."""
+    epsilon_total: tuple[float, ...] = ()
+    """K epsilon_per_table, in place of it."""
+    rho_total: tuple[float, ...] = ()
+    """K epsilon_per_table^2 / 2, in place of it."""
+    truth: tuple[float | Truth, ...] = ()
+    """Where parameters come from; empty: from each cell's prior."""
+    assumed_noise: tuple[str, ...] = ()
+    """What the fits take the noise for; empty: what it is."""
+    assumed_scale: tuple[float, ...] = (1.0,)
+    """Factors on the noise's standard deviation, in the fits."""
+    class_counts: str = "datasets"
+    """With what n_i is drawn anew: "datasets" or, as in section 5 of the paper, "parameters"."""
     source: str = dataclasses.field(default="", compare=False, repr=False)
     """The TOML text, for line numbers in errors."""
     path: str = dataclasses.field(default="spec", compare=False, repr=False)
 
     @property
+    def budget(self) -> str:
+        """How the noise is stated, one of `BUDGETS`."""
+        return next(name for name in BUDGETS if getattr(self, name))
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The axis of that: how much noise there is."""
+        return getattr(self, self.budget)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What names a cell of this study, in its tables."""
+        more = [self.budget] if self.budget != BUDGETS[0] else []
+        more += ["truth"] if self.truth else []
+        more += ["assumed_noise"] if self.assumed_noise else []
+        more += ["assumed_scale"] if self.assumed_scale != (1.0,) else []
+        return (*CELL_COLUMNS, *more)
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """The grid, epsilon fastest."""
-        axes = (self.noise, self.prior, self.n_classes, self.n_categories, self.n_records)
+        axes = (
+            self.noise, self.assumed_noise or (None,), self.assumed_scale, self.truth or (None,),
+            self.prior, self.n_classes, self.n_categories, self.n_records, self.budgets,
+        )  # fmt: skip
+        plain = self.budget == BUDGETS[0]
         return tuple(
-            Cell(N, epsilon, I, J, prior, noise)
-            for noise, prior, I, J, N, epsilon in itertools.product(*axes, self.epsilon_per_table)
-        )
+            Cell(
+                N, self.per_table(budget, len(J)), I, J, prior, noise, truth, assumed, scale,
+                None if plain else budget,
+            )
+            for noise, assumed, scale, truth, prior, I, J, N, budget in itertools.product(*axes)
+        )  # fmt: skip
+
+    def per_table(self, budget: float, n_features: int) -> float:
+        """The epsilon of a table; a rho-zCDP table has that of rho = epsilon^2 / 2."""
+        if self.budget == "rho_total":
+            return math.sqrt(2 * budget / n_features)
+        return budget / n_features if self.budget == "epsilon_total" else budget
 
     @property
     def most(self) -> Replicates:
@@ -198,6 +283,10 @@ class Spec:
         fields.pop("precision")
         if self.precision is not None:
             fields["precision"] = self.precision.to_dict()
+        fields["truth"] = [t.to_dict() if isinstance(t, Truth) else t for t in self.truth]
+        for name, left_out in _UNSAID.items():
+            if getattr(self, name) == left_out:
+                fields.pop(name)
         fields.pop("arms")
         fields["methods"] = {a.label: {"method": a.method, **dict(a.options)} for a in self.arms}
         return json.loads(json.dumps(fields))
@@ -213,9 +302,23 @@ class Spec:
         return located(self.path, self.source, key, problem)
 
 
+_UNSAID = {
+    "epsilon_per_table": (),
+    "epsilon_total": (),
+    "rho_total": (),
+    "truth": (),
+    "assumed_noise": (),
+    "assumed_scale": (1.0,),
+    "class_counts": "datasets",
+}
+"""What a study does not say in `to_dict` where it is so."""
+
+
 def from_dict(fields: Mapping[str, Any]) -> Spec:
     """The inverse of `Spec.to_dict`."""
-    tables = dict(fields)
+    tables = {"epsilon_per_table": (), **fields}
+    truth = tables.pop("truth", ())
+    tables["truth"] = [truth_of(t, "truth") if isinstance(t, Mapping) else t for t in truth]
     arms = tuple(Arm.of(label, table) for label, table in tables.pop("methods").items())
     replicates = Replicates(**tables.pop("replicates"))
     published = Publishing(**tables.pop("published", {}))

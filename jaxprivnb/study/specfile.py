@@ -9,13 +9,17 @@
     n_classes = 2                           # I; a single value need not be a list
     n_features = 5                          # K
     n_categories = 2                        # J; or one list a feature set, as in [[2, 3, 4]]
-    prior = 1.0                             # concentration of every Dirichlet
+    prior = 1.0                             # concentration of every Dirichlet, in the fits
+    truth = [1.0, "table.csv"]              # in the draws, or parameters; the prior if absent
     noise = "laplace"                       # or "geometric", "gaussian"
+    assumed_noise = "gaussian"              # what the fits take it for, of the same deviation
+    assumed_scale = [0.5, 1.0]              # or of so many times that
 
     [replicates]                            # nested, as in section 5 of the paper
     parameters = 20
     datasets = 10
     noise_draws = 5
+    class_counts = "parameters"             # n_i is drawn with them, or with the "datasets"
 
     [precision]                             # every cell goes on until every method is this sure
     relative = { se_feature = 0.01 }        # Monte Carlo standard error / mean
@@ -36,8 +40,9 @@
     method = "vb"                           # the same method again, under another label
     solver = "armijo"
 
+Instead of epsilon_per_table a study can state epsilon_total = K epsilon_per_table, or rho_total.
 Under Gaussian noise a table is rho-zCDP with rho = epsilon_per_table^2 / 2, which is what an
-epsilon-DP table satisfies.
+epsilon-DP table satisfies; rho_total is K times that, and epsilon_total has no meaning there.
 
 Everything is checked before work begins; an error names the key and the line.
 """
@@ -55,6 +60,8 @@ from typing import Any
 from jaxprivnb.methods import names
 from jaxprivnb.storage import check_path
 from jaxprivnb.study.spec import (
+    BUDGETS,
+    CLASS_COUNTS,
     DEFAULT_LEVELS,
     DTYPES,
     NOISES,
@@ -68,6 +75,7 @@ from jaxprivnb.study.spec import (
     located,
     measure_names,
 )
+from jaxprivnb.study.truth import Truth, read_truth, truth_of
 
 MIN_DRAWS = 20
 """Independent draws that `[precision]` begins with, at the least: an error that few draws say is
@@ -115,9 +123,12 @@ def check_fields(fields: dict[str, Any], path: str) -> Spec:
 
     Its methods may be unknown here: rows can be read by who cannot compute them.
     """
-    grid = ("n_records", "epsilon_per_table", "n_classes", "n_categories", "prior", "noise")
+    grid = ("n_records", *BUDGETS, "n_classes", "n_categories", "prior", "noise", *_ASSUMPTIONS)
     document = {key: value for key, value in fields.items() if key not in (*grid, "seed")}
     document["grid"] = {key: fields[key] for key in grid if key in fields}
+    if "class_counts" in fields and isinstance(fields.get("replicates"), dict):
+        stage = {"class_counts": document.pop("class_counts")}
+        document["replicates"] = {**fields["replicates"], **stage}
     seed = fields.get("seed")
     if type(seed) is not int:  # of any size: the command line takes every one
         raise SpecError(f"{path}: seed must be a whole number")
@@ -147,6 +158,12 @@ class _Reader:
             seed=self.value(document, ("seed",), _at_least(0), 0),
             **self.grid(document["grid"]),
             replicates=replicates,
+            class_counts=self.value(
+                document["replicates"],
+                ("replicates", "class_counts"),
+                _one_of(CLASS_COUNTS),
+                CLASS_COUNTS[0],
+            ),
             arms=self.arms(document["methods"]),
             levels=levels,
             width_level=self.value(document, ("width_level",), _inside_unit, 0.95),
@@ -161,17 +178,71 @@ class _Reader:
 
     def grid(self, grid: dict[str, Any]) -> dict[str, Any]:
         """The axes; features and their categories become one axis of tuples."""
-        names = ("n_records", "epsilon_per_table", "n_classes", "n_features", "n_categories")
-        self.only(grid, ("grid",), (*names, "prior", "noise"))
+        names = ("n_records", *BUDGETS, "n_classes", "n_features", "n_categories")
+        self.only(grid, ("grid",), (*names, "prior", "noise", *_ASSUMPTIONS))
         axis = lambda name, *rest: self.axis(grid, ("grid", name), *rest)  # noqa: E731
+        truth = self.truth(grid)
+        noise = axis("noise", _one_of(NOISES), ("laplace",))
+        fixed = [t for t in truth if isinstance(t, Truth)]
+        if fixed and not {"n_features", "n_categories"} & set(grid):  # the file says what they are
+            grid = {**grid, "n_categories": [list(fixed[0].n_categories)]}
+        sizes = self.feature_sets(grid)
+        classes = axis("n_classes", _at_least(1), (len(fixed[0].class_),) if fixed else (2,))
+        for t in fixed:
+            if (classes, sizes) != ((len(t.class_),), (t.n_categories,)):
+                self.fail(
+                    ("grid", "truth"),
+                    f"has {len(t.class_)} classes and n_categories = [{list(t.n_categories)}] in "
+                    f"{t.name}: leave n_classes, n_features and n_categories to it",
+                )
         return {
             "n_records": axis("n_records", _at_least(0)),
-            "epsilon_per_table": axis("epsilon_per_table", _positive),
-            "n_classes": axis("n_classes", _at_least(1), (2,)),
-            "n_categories": self.feature_sets(grid),
+            **self.budget(grid, noise),
+            "n_classes": classes,
+            "n_categories": sizes,
             "prior": axis("prior", _positive, (1.0,)),
-            "noise": axis("noise", _one_of(NOISES), ("laplace",)),
+            "noise": noise,
+            "truth": truth,
+            "assumed_noise": axis("assumed_noise", _one_of(NOISES), ()),
+            "assumed_scale": axis("assumed_scale", _positive, (1.0,)),
         }
+
+    def budget(self, grid: dict[str, Any], noise: tuple[str, ...]) -> dict[str, Any]:
+        """How much noise, as exactly one of `BUDGETS` says it."""
+        stated = [name for name in BUDGETS if name in grid] or list(BUDGETS[:1])
+        if len(stated) > 1:
+            self.fail(("grid", stated[1]), f"and {stated[0]} say the same: leave one out")
+        if stated == ["epsilon_total"] and "gaussian" in noise:
+            self.fail(("grid", "epsilon_total"), "is not what Gaussian noise has: state rho_total")
+        values = self.axis(grid, ("grid", stated[0]), _positive)
+        return {name: values if name in stated else () for name in BUDGETS}
+
+    def truth(self, grid: dict[str, Any]) -> tuple[float | Truth, ...]:
+        """Concentrations, and parameters from files beside the spec."""
+        key = ("grid", "truth")
+        if "truth" not in grid:
+            return ()
+        given = grid["truth"] if isinstance(grid["truth"], list) else [grid["truth"]]
+        found: list[float | Truth] = []
+        for value in given:
+            try:
+                if isinstance(value, str):
+                    found.append(read_truth(Path(self.path).parent / value))
+                elif isinstance(value, dict):
+                    found.append(truth_of(value, "truth"))
+                else:
+                    self.check(value, key, _concentration)
+                    found.append(float(value))
+            except ValueError as error:
+                if isinstance(error, SpecError):
+                    raise
+                self.fail(key, f"cannot be taken: {error}")
+            except OSError as error:
+                self.fail(key, f"cannot be read: {value}: {error.strerror}")
+        names = [str(t) for t in found]
+        if not found or len(set(names)) < len(names):
+            self.fail(key, "must list one or more different values")
+        return tuple(found)
 
     def feature_sets(self, grid: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
         """J_k for each feature of each feature set."""
@@ -202,7 +273,7 @@ class _Reader:
 
     def replicates(self, table: dict[str, Any]) -> Replicates:
         """The nested design."""
-        self.only(table, ("replicates",), Replicates._fields)
+        self.only(table, ("replicates",), (*Replicates._fields, "class_counts"))
         count = lambda name: self.value(table, ("replicates", name), _at_least(1), 1)  # noqa: E731
         return Replicates(*map(count, Replicates._fields))
 
@@ -347,6 +418,15 @@ def _at_least(low: int) -> Callable[[Any], str | None]:
     return check
 
 
+_ASSUMPTIONS = ("truth", "assumed_noise", "assumed_scale")
+"""Axes that set what is so apart from what the fits assume."""
+
+
+def _concentration(value: Any) -> str | None:
+    wrong = _positive(value)
+    return wrong and "must be a finite number above 0, or the name of a file"
+
+
 def _positive(value: Any) -> str | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return None if number and 0 < value <= _MAX else "must be a finite number above 0"
@@ -389,12 +469,12 @@ def _one_of(allowed: tuple[str, ...]) -> Callable[[Any], str | None]:
 
 
 def _is_float_axis(name: str) -> bool:
-    return name in ("epsilon_per_table", "prior", "levels")
+    return name in (*BUDGETS, "prior", "levels", "assumed_scale")
 
 
 def _did_you_mean(word: str, known: tuple[str, ...]) -> str:
-    near = (
-        difflib.get_close_matches(word, known, n=1) or [k for k in known if k.startswith(word)][:1]
+    near = [k for k in known if k.startswith(word)][:1] or difflib.get_close_matches(
+        word, known, n=1
     )
     return f"; did you mean {near[0]!r}?" if near else ""
 

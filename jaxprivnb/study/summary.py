@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxprivnb.study.load import Study
 from jaxprivnb.study.precision import clustered_mean
-from jaxprivnb.study.schema import CELL_COLUMNS, DRAWS, method_codes
+from jaxprivnb.study.schema import DRAWS, method_codes
 
 FORMATS = ("terminal", "csv", "markdown")
 
@@ -73,7 +73,7 @@ def format_summary(study: Study, summary: StudySummary, style: str = "terminal")
     """The table as text: "csv" has every number in full, the others the main ones, rounded."""
     if style == "csv":
         return _csv(study, summary)
-    header, lines = _brief(study, summary)
+    header, lines = brief(study, summary)
     if style == "markdown":
         rule = "|" + "|".join(["---:"] * len(header)) + "|"
         draw = lambda row: "| " + " | ".join(x.replace("|", r"\|") for x in row) + " |"  # noqa: E731
@@ -85,10 +85,12 @@ def format_summary(study: Study, summary: StudySummary, style: str = "terminal")
     return "\n".join([draw(header), "  ".join("-" * w for w in widths), *map(draw, lines)])
 
 
-def _brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[str]]]:
+def brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[str]]]:
     """Header and lines of the rounded table; axes that do not vary are left out."""
     spec = study.spec
-    axes = [name for name in CELL_COLUMNS if len({_cell_value(c, name) for c in spec.cells}) > 1]
+    axes = [name for name in spec.columns if len({c.column(name) for c in spec.cells}) > 1]
+    if spec.budget != "epsilon_per_table" and spec.budget in axes:  # one of them says it all
+        axes = [name for name in axes if name != "epsilon_per_table"]
     axes = axes or ["epsilon_per_table"]
     level = max(spec.levels, key=lambda x: -abs(x - 0.95))
     cover = [f"coverage_{what}_{100 * level:g}" for what in ("feature", "class")]
@@ -107,7 +109,7 @@ def _brief(study: Study, summary: StudySummary) -> tuple[list[str], list[list[st
     for g in range(len(summary.cell)):
         cell = spec.cells[summary.cell[g]]
         lines.append(
-            [_plain(_cell_value(cell, a)) for a in axes]
+            [_plain(cell.column(a)) for a in axes]
             + [
                 spec.arms[summary.method[g]].label,
                 str(summary.replicates[g]),
@@ -125,14 +127,14 @@ def _csv(study: Study, summary: StudySummary) -> str:
     writer = csv.writer(sink, lineterminator="\n")
     statistics = [f"{name}_{what}" for name in names for what in ("mean", "mcse")]
     medians = [f"{name}_median" for name in summary.median]
-    writer.writerow([*CELL_COLUMNS, "method", "replicates", "failures", *statistics, *medians])
+    writer.writerow([*spec.columns, "method", "replicates", "failures", *statistics, *medians])
     blank = lambda x: "" if math.isnan(x) else repr(float(x))  # noqa: E731
     for g in range(len(summary.cell)):
         cell = spec.cells[summary.cell[g]]
         numbers = [x[name][g] for name in names for x in (summary.mean, summary.se)]
         numbers += [column[g] for column in summary.median.values()]
         writer.writerow(
-            [_cell_value(cell, name) for name in CELL_COLUMNS]
+            [cell.column(name) for name in spec.columns]
             + [spec.arms[summary.method[g]].label, summary.replicates[g], summary.failures[g]]
             + [blank(x) for x in numbers]
         )
@@ -156,11 +158,8 @@ def with_error(mean: float, se: float) -> str:
 def _medians(values: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
     order = np.argsort(group, kind="stable")
     pieces = np.split(values[order], np.cumsum(np.bincount(group, minlength=n_groups))[:-1])
-    return np.array([np.median(piece) for piece in pieces])
-
-
-def _cell_value(cell: Any, name: str) -> Any:
-    return cell.categories if name == "n_categories" else getattr(cell, name)
+    finite = (piece[np.isfinite(piece)] for piece in pieces)
+    return np.array([np.median(piece) if piece.size else np.nan for piece in finite])
 
 
 def _plain(value: Any) -> str:
