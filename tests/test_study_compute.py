@@ -154,6 +154,15 @@ def test_skipped_intervals_are_blank_and_nothing_else_changes(table):
             np.testing.assert_array_equal(found[name], column)
 
 
+def test_a_chunk_without_intervals():
+    found = compute_chunk(dataclasses.replace(SPEC, interval_every=60), chunk(SPEC, 2))
+    assert (found["replicate"].min(), found["replicate"].max()) == (100, 139)
+    assert np.isfinite(found["width_feature"]).sum() == 2  # of replicate 120
+    found = compute_chunk(dataclasses.replace(SPEC, interval_every=200), chunk(SPEC, 2))
+    assert np.isnan(found["width_feature"]).all()
+    assert np.isfinite(found["se_feature"]).all()
+
+
 @pytest.mark.slow
 def test_every_method_side_by_side():
     """The bound is below the evidence; exact covers at its level and has the least error."""

@@ -278,7 +278,8 @@ def score(
     real = np.asarray(truth.tables.real)
     real = real if real.ndim == truth.counts.ndim else real[:, None]  # the same in every class
     real = np.broadcast_to(real, truth.counts.shape).reshape(size, -1)
-    by_row = lambda x: np.asarray(x, np.float64).reshape(np.shape(x)[0], -1)  # noqa: E731
+    # Without -1: where no replicate of a chunk is wanted there are no rows.
+    by_row = lambda x: np.asarray(x, np.float64).reshape(len(x), math.prod(np.shape(x)[1:]))  # noqa: E731
     every = np.ones((size, told.class_mean.shape[-1]), bool)
     cells = {"feature": real, "class": every}
     true = {"feature": by_row(truth.feature_probs), "class": by_row(truth.class_probs)}
