@@ -286,7 +286,7 @@ def score(
     real = real if real.ndim == truth.counts.ndim else real[:, None]  # the same in every class
     real = np.broadcast_to(real, truth.counts.shape).reshape(size, -1)
     # The size in full: of a chunk without intervals there are no rows to infer it from.
-    by_row = lambda x: np.asarray(x, np.float64).reshape(len(x), math.prod(x.shape[1:]))  # noqa: E731
+    by_row = lambda x: np.asarray(x, np.float64).reshape(len(x), math.prod(np.shape(x)[1:]))  # noqa: E731
     every = np.ones((size, told.class_mean.shape[-1]), bool)
     cells = {"feature": real, "class": every}
     true = {"feature": by_row(truth.feature_probs), "class": by_row(truth.class_probs)}
