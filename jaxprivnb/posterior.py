@@ -61,7 +61,9 @@ class Posterior(abc.ABC):
     """
 
     n_records: Any = aside(default=None, kw_only=True)
-    """N of the release; None where neither it nor the fit states one. No part of the tree either."""
+    """N of the release, or what the fit took for it; None where that is not known. No part of the
+    tree either.
+    """
 
     headline: ClassVar[tuple[str, ...]] = ()
     """Scalar fields that a one-line description shows."""
@@ -164,9 +166,7 @@ class Posterior(abc.ABC):
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
 
-    def _sample_with_sizes(
-        self, key: jax.Array, n: int
-    ) -> tuple[jax.Array, jax.Array, list[int]]:
+    def _sample_with_sizes(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, list[int]]:
         """`sample` of one dataset, and a number of records for each draw.
 
         That is N where it is known; `fit_exact` otherwise draws it together with the parameters.

@@ -176,9 +176,7 @@ class ExactPosterior(Posterior):
         drawn = self._draw(key, n)
         return drawn.class_probs, drawn.feature_probs
 
-    def _sample_with_sizes(
-        self, key: jax.Array, n: int
-    ) -> tuple[jax.Array, jax.Array, list[int]]:
+    def _sample_with_sizes(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, list[int]]:
         """`sample` of one dataset, and N of each draw: the known one, or the records that the
         tables behind the draw hold.
         """
