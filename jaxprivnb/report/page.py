@@ -33,7 +33,7 @@ p { margin: .4rem 0 .8rem; max-width: 46rem; }
 nav { font-size: .9rem; columns: 14rem; margin: .8rem 0; }
 nav a { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 a { color: #0b5394; }
-.wide { overflow-x: auto; margin: .6rem 0 1rem; }
+div.wide { overflow-x: auto; margin: .6rem 0 1rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .22rem .65rem; border-bottom: 1px solid #e3e3e3; text-align: right;
   vertical-align: baseline; }
@@ -43,17 +43,17 @@ tbody th { font-weight: 600; }
 tr.group th { padding-top: .8rem; border-bottom: 1px solid #aaa; }
 figure { margin: .8rem 0 1.2rem; overflow-x: auto; }
 figure img { display: block; max-width: 100%; height: auto; }
-figure.full img { max-width: none; }
 figcaption { color: #555; font-size: .9rem; margin-top: .3rem; }
 details { margin: .6rem 0 1rem; }
 summary { cursor: pointer; color: #0b5394; }
 footer { margin-top: 3rem; color: #666; font-size: .85rem; border-top: 1px solid #ccc;
   padding-top: .6rem; }
+@media (max-width: 48rem) { figure.wide img { max-width: none; } }
 @media print { details { display: block; } nav { display: none; } }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_PAGE_PIXELS = 900
-"""Wider pictures are scrolled and not shrunk."""
+_WIDE = 520
+"""Pixels from which on a picture is scrolled on a narrow screen, and not shrunk."""
 
 
 class Section(NamedTuple):
@@ -171,12 +171,12 @@ def picture(data: bytes, kind: str, words: str, caption: str = "", width: float 
         kind: its media type.
         words: what it shows, for who cannot see it.
         caption: below it.
-        width: in pixels; a wide one scrolls.
+        width: in pixels.
     """
-    full = ' class="full"' if width > _PAGE_PIXELS else ""
+    wide = ' class="wide"' if width > _WIDE else ""
     source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     below = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
-    return f'<figure{full}><img src="{source}" alt="{_text(words)}">{below}</figure>\n'
+    return f'<figure{wide}><img src="{source}" alt="{_text(words)}">{below}</figure>\n'
 
 
 def write_page(path: str | os.PathLike[str], html: str) -> None:

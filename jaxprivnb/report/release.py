@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxprivnb.posterior import Posterior
 
 _DELTAS = (1e-5, 1e-6, 1e-9)
-_COLUMNS = 40
+_COLUMNS = 24
 """Categories of a picture of noisy counts."""
 
 
@@ -145,7 +145,7 @@ def _promised(release: Release) -> Iterator[str]:
         for table, scale, budget in zip(tables, promise.scales, promise.per_table, strict=True)
     ]
     scale = "scale b" if promise.measure == "epsilon" else "sigma"
-    heads = ("table", "categories", scale, "sd of a count", f"{promise.measure} of it")
+    heads = ("table", "categories", scale, "sd of a count", promise.measure)
     yield page.table(heads, rows)
     yield page.paragraph(
         "The budgets of the tables add up to the whole. Further releases of the same records would "
@@ -218,9 +218,9 @@ def _reading(release: Release, posterior: "Posterior", summary: Summary) -> Iter
         said = f"The fit ended with status {summary.status.name}: {summary.status.sentence}"
         yield page.paragraph(said, "warning")
     yield page.paragraph(
-        f"What the noisy tables say about the probabilities behind them, under {summary.posterior} "
-        f"and a uniform prior: the mean, the standard deviation, and an interval which has the "
-        f"probability with {level}, equal tails on either side."
+        "What the noisy tables say about the probabilities behind them, under a uniform prior "
+        f"({summary.posterior}): the mean, the standard deviation, and an interval that holds the "
+        f"probability with {level}, with equal tails on either side."
     )
     if summary.counts:
         yield page.paragraph(
