@@ -182,7 +182,8 @@ def _parameters(
     else:
         p_class, p_feature, sizes = posterior._sample_with_sizes(key, n)
     p_class, p_feature = (np.asarray(p, np.float64) for p in (p_class, p_feature))
-    if not np.isfinite(p_class).all() or not np.isfinite(p_feature).all():
+    sums = np.append(p_class.sum(-1).ravel(), p_feature.sum(-1).ravel())
+    if not (np.abs(sums - 1) < 1e-3).all():  # NaN is not below either
         raise ValueError("the posterior has no numbers to draw from: look at its status")
     if max(sizes) * (p_feature.shape[2] + 1) > MOST:
         raise ValueError(
