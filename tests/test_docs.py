@@ -81,7 +81,16 @@ def test_the_site_builds_and_describes_every_public_name(built):
     missing = [n for n in dir(jaxprivnb) if f"jaxprivnb.{n}" not in described]
     assert missing == []
     commands = (built / "api" / "commands.html").read_text()
-    for command in ("figure1", "study", "summary", "plot", "release", "fit", "synthesize", "report"):
+    for command in (
+        "figure1",
+        "study",
+        "summary",
+        "plot",
+        "release",
+        "fit",
+        "synthesize",
+        "report",
+    ):
         assert f"usage: jaxprivnb {command}" in commands
 
 

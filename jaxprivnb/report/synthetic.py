@@ -175,13 +175,12 @@ def _parameters(
     posterior: "Posterior", key: jax.Array, n: int, n_records: Any
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """P(Y) `[n, I]` and P(X|Y) `[n, I, K, J]`, drawn, and every set's number of records."""
-    if n_records is not None:
-        n_records = validate.whole_number("n_records", n_records, at_least=1)
-        p_class, p_feature = posterior.sample(key, n)
-        sizes = [n_records] * n
+    if n_records is None:
+        *drawn, sizes = posterior._sample_with_sizes(key, n)
     else:
-        p_class, p_feature, sizes = posterior._sample_with_sizes(key, n)
-    p_class, p_feature = (np.asarray(p, np.float64) for p in (p_class, p_feature))
+        sizes = [validate.whole_number("n_records", n_records, at_least=1)] * n
+        drawn = list(posterior.sample(key, n))
+    p_class, p_feature = (np.asarray(p, np.float64) for p in drawn)
     sums = np.append(p_class.sum(-1).ravel(), p_feature.sum(-1).ravel())
     if not (np.abs(sums - 1) < 1e-3).all():  # NaN is not below either
         raise ValueError("the posterior has no numbers to draw from: look at its status")
