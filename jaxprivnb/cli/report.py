@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, level
 from jaxprivnb.cli.exits import Stop
+from jaxprivnb.extras import require
 from jaxprivnb.methods import names
 
 
@@ -33,9 +34,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     if os.path.isdir(arguments.source):
         return _report_folder(arguments)
     keep_compiled(arguments)
-    import matplotlib
-
-    matplotlib.use("Agg")  # no window is needed, or there may be none
+    # No window is needed, and there may be none.
+    require("matplotlib", "figures", "a report").use("Agg")
     import jax
 
     from jaxprivnb.privacy.file import load_release
