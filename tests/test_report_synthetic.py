@@ -213,6 +213,10 @@ def test_combined_intervals_in_their_limits():
     same = [pnb.combine_synthetic([1 - d, 1, 1 + d], [0.1] * 3).upper for d in (0, 1e-7, 1e-5)]
     np.testing.assert_allclose(same, same[0], rtol=1e-6)  # no jump where sets agree
     assert same[0] > 1 + 1.9 * np.sqrt(0.1 / 3)
+    for m in (2, 5, 100, 1000):  # nor where the chi-square is no number any more
+        unit = np.linspace(-1, 1, m)
+        some = [pnb.combine_synthetic(d * unit, np.ones(m)) for d in (0, 1e-9, 1e-3, 1e-2)]
+        np.testing.assert_allclose([c.upper for c in some], some[0].upper, rtol=1e-3)
     nothing = pnb.combine_synthetic([1.0, 1.0], [0.0, 0.0])
     assert (nothing.lower, nothing.upper) == (1.0, 1.0)
 

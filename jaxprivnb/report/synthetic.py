@@ -32,6 +32,7 @@ MOST = 2**28
 """Values (records times columns) of one set."""
 _NODES = 96
 _HALVINGS = 60
+_LEAST = 1e-250
 
 
 def synthesize(
@@ -147,9 +148,11 @@ def combine_synthetic(estimates: Any, variances: Any, level: float = 0.95) -> Co
         points, weights = np.polynomial.legendre.leggauss(_NODES)
         s, weights = (points + 1) / 2, weights * (points + 1) / 2
         s, weights = (x.reshape(-1, *(1,) * b.ndim) for x in (s, weights))
-        chi2 = stats.chi2.ppf(s * s * stats.chi2.cdf(most, m - 1), m - 1)
-        # Near 0 its distribution function is a power.
-        share = np.where(most > 1e-9, chi2 / most, s ** (4 / (m - 1)))
+        mass = stats.chi2.cdf(most, m - 1)
+        chi2 = stats.chi2.ppf(s * s * mass, m - 1)
+        # Where that is no number any more, its distribution function is a power of chi2 / most.
+        power = np.maximum((m - 1 - most) / 2, 1e-9)
+        share = np.where(mass > _LEAST, chi2 / most, s ** (2 / power))
         B = np.where(u > 0, u / share, (m - 1) * b / chi2)
     scale = np.sqrt(np.maximum((1 + 1 / m) * B - u, 0))
     reach = _reach(scale, weights, level)
