@@ -1,6 +1,6 @@
 """An attempt to refute the privacy of `release` on neighbouring datasets.
 
-    python bench/privacy_audit.py [--draws 200000]
+    python bench/privacy_audit.py [--draws 200000] [--contributions 3]
 
 Two datasets differ in c records, replaced or removed. Each is released many times, through the
 public function, and events of the form {log-likelihood ratio >= t} are counted. If P(E | D) >
@@ -145,10 +145,17 @@ def halved(measure, scale, real=mechanism.measurement):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200_000, help="of each dataset")
+    parser.add_argument(
+        "--contributions", type=int, help="only cases told of so many records (default: all)"
+    )
     arguments = parser.parse_args()
+    only = arguments.contributions
+    cases = [c for c in CASES if only in (None, c[1].get("contributions", 1))]
+    if not cases:
+        parser.error(f"no case is told of {only} contributions")
     rows = []
     real, real_calibrate = mechanism.measurement, mechanism.calibrate
-    for budget, told, really in CASES:
+    for budget, told, really in cases:
         for halve in (False, True) if told == really else (False,):
             if halve:
                 # Calibration is left as it is: the claim stays, the noise does not keep it.
@@ -174,7 +181,7 @@ def main():
     good = all(row["violation"] == row["fault_planted"] for row in rows)
     assert all(math.isfinite(row["epsilon_lower_bound"]) for row in rows)
     write(
-        "privacy_audit",
+        "privacy_audit" if only is None else f"privacy_audit_contributions_{only}",
         {
             "opendp": mechanism.opendp_version(),
             "confidence": CONFIDENCE,

@@ -293,6 +293,34 @@ def audits() -> str:
     )
 
 
+@figure
+def synthetic() -> str:
+    """Coverage of intervals from synthetic records at every epsilon, a rule after the other."""
+    rows = result("synthetic")["rows"]
+    rules = ("one set at face value", "5 sets", "20 sets")
+    by_rule = ([r["coverage"] for r in rows if r["rule"] == rule] for rule in rules)
+    return "; ".join(", ".join(bare(x, 2) for x in each) for each in by_rule)
+
+
+@figure
+def synthetic_table() -> str:
+    """Every rule at every epsilon: coverage with its standard error, and the median width."""
+    rows = result("synthetic")["rows"]
+    epsilons = list(dict.fromkeys(r["epsilon_per_table"] for r in rows))
+    lines = [
+        "| interval | " + " | ".join(f"epsilon {e:g} a table" for e in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
+    ]
+    for rule in dict.fromkeys(r["rule"] for r in rows):
+        cells = [
+            f"{bare(r['coverage'], 3)} ± {bare(r['standard_error'], 3)}, {two(r['median_width'])}"
+            for r in rows
+            if r["rule"] == rule
+        ]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def peer(name: str, design: str = "paper") -> Any:
     """A peer's row in peers.json; words of a name are joined by _ on a page."""
     return result("peers")["designs"][design]["methods"][name.replace("_", " ")]

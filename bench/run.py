@@ -37,6 +37,7 @@ MINUTES = {
     "privacy_audit": 25,
     "published": 6,
     "real_tables": 5,
+    "synthetic": 2,
     "vb_throughput": 10,
 }
 """About how long each takes on two cores; a dot is a module of a package."""

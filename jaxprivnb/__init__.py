@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from jaxprivnb.published import known as known
     from jaxprivnb.published import load_tables as load_tables
     from jaxprivnb.published import processed as processed
+    from jaxprivnb.report.release import write_report as write_report
+    from jaxprivnb.report.synthetic import combine_synthetic as combine_synthetic
     from jaxprivnb.simulation import Simulation as Simulation
     from jaxprivnb.simulation import simulate as simulate
     from jaxprivnb.status import Status as Status
@@ -65,6 +67,7 @@ _HOME = {
     "Status": "status",
     "VariationalPosterior": "variational.fit",
     "combine": "published",
+    "combine_synthetic": "report.synthetic",
     "compare_with_vb": "exact.compare",
     "fit_many": "many.fit",
     "fit_prior": "exact.prior",
@@ -79,6 +82,7 @@ _HOME = {
     "run_study": "study.run",
     "simulate": "simulation",
     "trace_vb": "variational.trace",
+    "write_report": "report.release",
 }
 _MODULES = ("plots",)
 _FITS = {f"fit_{name}": name for name in METHODS}

@@ -1,7 +1,10 @@
 """The two estimators the paper compares with: noisy counts at face value, and no noise at all."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxprivnb import validate
@@ -26,7 +29,10 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
     """
     check_type(tables).check("fit_naive")
     prior = resolve_prior(prior, tables.counts, tables.mask)
-    return named_after(_fit_naive(tables, prior), tables)
+    posterior = named_after(_fit_naive(tables, prior), tables)
+    if tables.n_records is None and validate.is_concrete(tables.counts):
+        return dataclasses.replace(posterior, n_records=at_face_value(tables).n_records)
+    return posterior
 
 
 @jax.jit
@@ -99,7 +105,11 @@ def fit_bayes(
     validate.single_dataset("fit_bayes", counts)
     mask = validate.counts_and_mask(counts, mask)
     validate.true_counts(counts, mask)
-    return _fit_bayes(counts, full_mask(counts, mask), resolve_prior(prior, counts, mask))
+    real = full_mask(counts, mask)
+    posterior = _fit_bayes(counts, real, resolve_prior(prior, counts, mask))
+    if not validate.is_concrete(counts):
+        return posterior
+    return dataclasses.replace(posterior, n_records=np.where(real, counts, 0)[:, 0].sum())
 
 
 @jax.jit

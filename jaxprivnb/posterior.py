@@ -60,6 +60,11 @@ class Posterior(abc.ABC):
     tree either.
     """
 
+    n_records: Any = aside(default=None, kw_only=True)
+    """N of the release, or what the fit took for it; None where that is not known. No part of the
+    tree either.
+    """
+
     headline: ClassVar[tuple[str, ...]] = ()
     """Scalar fields that a one-line description shows."""
 
@@ -160,6 +165,49 @@ class Posterior(abc.ABC):
     @abc.abstractmethod
     def sample(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         """n i.i.d. draws: (P(Y) `[..., n, I]`, P(X|Y) `[..., n, I, K, J]`)."""
+
+    def _sample_with_sizes(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, list[int]]:
+        """`sample` of one dataset, and a number of records for each draw.
+
+        That is N where it is known; `fit_exact` otherwise draws it together with the parameters.
+        """
+        if self.n_records is None:
+            raise ValueError(
+                "n_records must be given: this posterior does not know N (results of fit_many, "
+                "jit and vmap have none, unless they are exact)"
+            )
+        return *self.sample(key, n), [int(self.n_records)] * n
+
+    def synthesize(
+        self,
+        key: jax.Array,
+        n_records: int | None = None,
+        n_datasets: int = 1,
+        *,
+        as_frame: bool = True,
+    ) -> list[Any]:
+        """Synthetic records with the release's names and labels: a list of `n_datasets` sets.
+
+        A set's parameters are one draw from the posterior, and its records are drawn from the model
+        with these: the class, and then every feature given the class. So sets differ by what the
+        noise of the release leaves open, and `combine_synthetic` turns estimates from several of
+        them into valid intervals; one set, taken for real records, is too sure. Within a class
+        features are independent, as in the model: what depends on anything else is not in them.
+
+        Sets are pandas data frames, a column a feature and the class last; labels are a
+        categorical of the whole domain (bins an ordered one), numbers are numbers. With
+        `as_frame=False`, which needs no pandas, they are dicts of numpy arrays.
+
+        Args:
+            key: JAX random key.
+            n_records: of each set; if None N, or where that is not known a draw from its posterior
+                for each set.
+            n_datasets: number of sets.
+            as_frame: whether sets are data frames.
+        """
+        from jaxprivnb.report.synthetic import synthesize
+
+        return synthesize(self, key, n_records, n_datasets, as_frame)
 
     def predict_proba(self, x: ArrayLike) -> jax.Array:
         """Posterior predictive P(Y=i | x, m).
@@ -332,11 +380,13 @@ class DirichletPosterior(Posterior):
 
 
 def named_after(posterior: S, tables: Any) -> S:
-    """The posterior with the names that its tables have, if any, and how well N fits them."""
+    """The posterior with N, how well it fits, and the names that its tables have, if any."""
+    N = tables.n_records
     return dataclasses.replace(
         posterior,
         domain=getattr(tables, "domain", None),
         n_records_p_value=tables.n_records_p_value(),
+        n_records=N if N is not None and validate.is_concrete(N) and not N.ndim else None,
     )
 
 

@@ -29,6 +29,7 @@ FONT = {
     "grid.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "text.parse_math": False,  # labels are data: two dollar signs are no formula
 }
 """Matplotlib settings, for an `rc_context` around the drawing; never set globally."""
 

@@ -81,7 +81,10 @@ def test_the_site_builds_and_describes_every_public_name(built):
     missing = [n for n in dir(jaxprivnb) if f"jaxprivnb.{n}" not in described]
     assert missing == []
     commands = (built / "api" / "commands.html").read_text()
-    for command in ("figure1", "study", "summary", "plot", "plan", "release", "fit"):
+    commands_known = (
+        "figure1", "study", "summary", "plot", "plan", "release", "fit", "synthesize", "report",
+    )  # fmt: skip
+    for command in commands_known:
         assert f"usage: jaxprivnb {command}" in commands
 
 

@@ -519,3 +519,53 @@ def test_a_repr_shows_no_collections():
         "classes=list of 2 items, epsilon=0.5, method='naive', n_categories=tuple of 2 items, "
         "random_state=3)"
     )
+
+
+YEARS = np.array([[3.0], [25.0], [70.0], [40.0]] * 15)
+
+
+@pytest.mark.parametrize("output", ["default", "pandas"])
+def test_bins_in_a_pipeline_that_loses_names_or_keeps_them(output):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": YEARS[:, 0], "sex": ["f", "m"] * 30})
+    labels = np.array([0, 1, 1, 0] * 15)
+    step = FunctionTransformer(lambda t: t if output == "pandas" else t.to_numpy())
+    step.set_output(transform=output)
+    age, sex = ("age", "sex") if output == "pandas" else ("x0", "x1")
+    model = PrivateNaiveBayes(
+        NO_NOISE, method="naive", bins={age: EDGES}, categories={sex: ["f", "m"]}, classes=[0, 1]
+    )
+    pipe = make_pipeline(step, model).fit(frame, labels)
+    np.testing.assert_array_equal(pipe[-1].category_count_[0], [[15, 15, 0], [0, 15, 15]])
+    assert pipe.predict(frame).tolist() == pipe[-1].predict(step.transform(frame)).tolist()
+    beyond = pandas.DataFrame({"age": [-1.0, 500.0, np.nan], "sex": ["f", "m", "f"]})
+    inside = pandas.DataFrame({"age": [0.0, 120.0, np.nan], "sex": ["f", "m", "f"]})
+    np.testing.assert_array_equal(pipe.predict_proba(beyond), pipe.predict_proba(inside))
+
+
+def test_names_that_a_transformer_took_or_changed():
+    pandas = pytest.importorskip("pandas")
+    model = PrivateNaiveBayes(method="naive", bins={"age": EDGES}, classes=[0, 1])
+    labels = [0, 1, 1, 0] * 15
+    with pytest.raises(ValueError, match=r"X has no column names .*\"x0\", .*set_output"):
+        model.fit(YEARS, labels)
+    with pytest.raises(ValueError, match=r"none of its keys.*verbose_feature_names_out=False"):
+        model.fit(pandas.DataFrame(YEARS, columns=["keep__age"]), labels)
+
+
+def test_neighbours_and_contributions():
+    options = {"neighbours": "add-remove", "contributions": 3, **DOMAIN}
+    model = PrivateNaiveBayes(2.0, method="naive", **options).fit(X, y)
+    assert model.release_.size is None
+    assert model.guarantee_.relation == "add or remove up to 3 records"
+    np.testing.assert_allclose(model.guarantee_.scales, 3 * X.shape[1] / 2)
+    again = PrivateNaiveBayes.from_release(model.release_, method="naive")
+    assert (again.neighbours, again.contributions) == ("add-remove", 3)
+    assert clone(model).contributions == 3
+    with pytest.raises(ValueError, match="one row a record") as caught:
+        PrivateNaiveBayes(**options).fit(X, y[:-1])
+    assert not any(str(n) in str(caught.value) for n in (len(y), len(y) - 1))
+    with pytest.raises(ValueError, match="contributions must be"):
+        PrivateNaiveBayes(contributions=0, **DOMAIN).fit(X, y)
+    with pytest.raises(ValueError, match=r'method "vb" needs the number of records'):
+        PrivateNaiveBayes(method="vb", **options).fit(X, y)

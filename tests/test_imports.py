@@ -7,8 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "jaxprivnb"
-UP = {("posterior", "report"), ("tables", "report")}
-"""What reaches up, at the time of a call: posteriors and tables describe themselves."""
+UP = {("posterior", "report"), ("tables", "report"), ("report", "plots")}
+"""What reaches up, at the time of a call: posteriors and tables describe themselves, and the page
+about a release has pictures."""
 
 
 def module_name(path):

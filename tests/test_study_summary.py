@@ -65,7 +65,7 @@ def made_up(spec, seed=0):
         "max_decrease": np.where(method == 1, 0.0, np.nan),
         "status": (rng.random(size) < 0.01).astype(np.int8),
     }
-    return Study(spec, row_table(spec, columns), 1), columns
+    return Study(spec, row_table(spec, columns), 1, 1), columns
 
 
 SPEC = parse_spec(TEXT)
@@ -236,7 +236,7 @@ def test_an_axis_of_less_than_a_decade_has_plain_numbers():
 
     _, columns = made_up(SPEC)
     columns["iterations"] = np.where(columns["method"] == 1, 55.0 + columns["cell"], np.nan)
-    (figure,) = draw(Study(SPEC, row_table(SPEC, columns), 1), "iterations")
+    (figure,) = draw(Study(SPEC, row_table(SPEC, columns), 1, 1), "iterations")
     FigureCanvasAgg(figure).draw()
     axis = figure.axes[0].yaxis
     labels = [text.get_text() for text in axis.get_ticklabels(which="both")]

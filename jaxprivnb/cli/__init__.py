@@ -5,6 +5,8 @@ study.py       `figure1`, `study`, `plot`, `summary`
 release.py     `release`, the data holder's half
 plan.py        `plan`, before any data are read
 fit.py         `fit`, the analyst's half
+synthesize.py  `synthesize`, synthetic records
+report.py      `report`, one page about a release
 arguments.py   what several commands take
 exits.py       signals, errors and exit codes
 

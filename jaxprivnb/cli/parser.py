@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxprivnb._version import __version__
-from jaxprivnb.cli import fit, plan, release, study
+from jaxprivnb.cli import fit, plan, release, report, study, synthesize
 from jaxprivnb.cli.exits import EXIT_CODES, EXIT_USAGE, guarded
 
 
@@ -29,6 +29,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jaxprivnb {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for family in (study, plan, release, fit):
+    for family in (study, plan, release, fit, synthesize, report):
         family.add_commands(commands)
     return parser

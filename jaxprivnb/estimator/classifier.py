@@ -13,6 +13,7 @@ from jaxprivnb import validate
 from jaxprivnb.estimator.lineage import Lineage
 from jaxprivnb.extras import require
 from jaxprivnb.methods import fit_function, names
+from jaxprivnb.noise import Neighbours, check_neighbours
 from jaxprivnb.privacy.columns import factorise
 from jaxprivnb.privacy.domain import (
     MAX_CELLS,
@@ -79,9 +80,9 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
     record is classified by its other features.
 
     Args:
-        epsilon: pure differential privacy of the whole fit (all tables together), against
-            replacing one record; the number of records is public. For other budgets use
-            `jaxprivnb.release` and `from_release`.
+        epsilon: pure differential privacy of the whole fit (all tables together), against what
+            `neighbours` and `contributions` say. For other budgets use `jaxprivnb.release` and
+            `from_release`.
         method: "exact" (calibrated), "vb" (the paper's variational posterior), "naive" (noisy
             counts at face value), or one of your own (`jaxprivnb.register`).
         alpha: Dirichlet concentration of P(Y) and of every P(X_k | Y): one number (1 is uniform,
@@ -99,6 +100,11 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         unknown: "error" refuses training records outside the domain; "other" counts them, and
             missing values, in a category "other" that every feature then has; a mapping, as in
             `{"age": "other"}`, says so of some features.
+        neighbours: "replace": a record is replaced by another, and the number of records is public;
+            "add-remove": it is there or not, and that number is not told (method "exact" or
+            "naive").
+        contributions: the largest number of records of one person, all of which neighbours differ
+            in; the noise is that many times as wide.
         ledger: a `jaxprivnb.PrivacyLedger` to charge. Clones share it, and processes if it has
             a path.
         random_state: seeds `sample_posterior` and `predict_proba_interval`: int, RandomState
@@ -135,6 +141,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         classes: Any = None,
         class_table: bool = False,
         unknown: str | Mapping[str, str] = "error",
+        neighbours: Neighbours = "replace",
+        contributions: int = 1,
         ledger: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -147,6 +155,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         self.classes = classes
         self.class_table = class_table
         self.unknown = unknown
+        self.neighbours = neighbours
+        self.contributions = contributions
         self.ledger = ledger
         self.random_state = random_state
 
@@ -177,6 +187,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             bins=release.bins or None,
             classes=release.classes,
             class_table=release.class_integers is not None,
+            neighbours=release.guarantee.neighbours,
+            contributions=release.guarantee.contributions,
             random_state=random_state,
         )
         self._check_parameters()
@@ -194,29 +206,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         epsilon = validate.real_number("epsilon", self.epsilon, above=0)
-        records = read_training(self, X, y)
-        domain = self._stated_domain(records)
-        self._check_prior(records, domain)
-        lineage = self._own_lineage()
-        if self.ledger is None and lineage.spends_again():
-            warnings.warn(
-                "this PrivateNaiveBayes or a clone of it has been fitted before: the fit spends "
-                f"another epsilon={epsilon:g}, and where its records are the same people's, the "
-                "budgets add up. Cross-validation and grid search do this once a fold and "
-                "candidate. Hold out test records and fit once, use from_release, or give a ledger",
-                PrivacyWarning,
-                stacklevel=2,
-            )
-        made = make_release(
-            records.columns,
-            records.class_name,
-            epsilon_total=epsilon,
-            class_table=self.class_table,
-            unknown=self.unknown,
-            ledger=self.ledger,
-            **domain,
-        )
-        lineage.add_fit()
+        with validate.sizes_hidden(self.neighbours == "add-remove"):
+            made = self._release(X, y, epsilon)
         # Kept before anything else can go wrong: it is paid for.
         self.release_ = made
         return self._learn(made, _sorted_labels(made.classes))
@@ -339,6 +330,9 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         validate.choice("method", self.method, names("tables"))
         if not isinstance(self.unknown, Mapping):  # `release` knows the names
             validate.choice("unknown", self.unknown, UNKNOWN)
+        check_neighbours(self.neighbours, self.contributions)
+        if self.method == "vb" and self.neighbours == "add-remove":
+            raise ValueError('method "vb" needs the number of records, which add-remove hides')
         if not isinstance(self.alpha, Prior):
             validate.real_number("alpha", self.alpha, above=0)
         seed = self.random_state
@@ -349,6 +343,35 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
                 f"got {validate.describe(seed)}"
             )
         check_random_state(seed)
+
+    def _release(self, X: Any, y: Any, epsilon: float) -> Release:
+        """The release of X and y, made and counted."""
+        records = read_training(self, X, y)
+        domain = self._stated_domain(records)
+        self._check_prior(records, domain)
+        lineage = self._own_lineage()
+        if self.ledger is None and lineage.spends_again():
+            warnings.warn(
+                "this PrivateNaiveBayes or a clone of it has been fitted before: the fit spends "
+                f"another epsilon={epsilon:g}, and where its records are the same people's, the "
+                "budgets add up. Cross-validation and grid search do this once a fold and "
+                "candidate. Hold out test records and fit once, use from_release, or give a ledger",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+        made = make_release(
+            records.columns,
+            records.class_name,
+            epsilon_total=epsilon,
+            class_table=self.class_table,
+            unknown=self.unknown,
+            ledger=self.ledger,
+            neighbours=self.neighbours,
+            contributions=self.contributions,
+            **domain,
+        )
+        lineage.add_fit()
+        return made
 
     def _stated_domain(self, records: Training) -> dict[str, Any]:
         """The domain as arguments of `release`; what is not stated is read from the records."""
@@ -377,7 +400,7 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             cells = len(classes) * len(records.feature_names) * most
             if cells > MAX_CELLS:
                 raise ValueError(UNFIT)  # here, since `release` would tell the shape
-            warn_inferred(inferred, stacklevel=4)
+            warn_inferred(inferred, stacklevel=5)
         return {**features, "bins": bins, "classes": classes}
 
     def _check_prior(self, records: Training, domain: dict[str, Any]) -> None:

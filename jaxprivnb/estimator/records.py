@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import validate_data
 
 from jaxprivnb import validate
 from jaxprivnb.privacy.columns import ReadName, as_array, factorise, named_columns
@@ -35,7 +35,8 @@ def read_training(estimator: Any, X: Any, y: Any) -> Training:
     y = _checked("y", y)
     y = validate_data(estimator, y=y)  # first: it forgets X's names
     columns = _read_columns(estimator, X, reset=True)
-    check_consistent_length(next(iter(columns.values())), y)
+    if len(next(iter(columns.values()))) != len(y):  # scikit-learn's own check tells N
+        raise ValueError("X and y must have one row a record, and are of different lengths")
     check_classification_targets(y)
     if not len(y):
         raise ValueError("X and y have no records")

@@ -176,6 +176,16 @@ class ExactPosterior(Posterior):
         drawn = self._draw(key, n)
         return drawn.class_probs, drawn.feature_probs
 
+    def _sample_with_sizes(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, list[int]]:
+        """`sample` of one dataset, and N of each draw: the known one, or the records that the
+        tables behind the draw hold.
+        """
+        if self.n_records_pmf is None:
+            return *self.sample(key, n), [int(self.tables.n_records)] * n
+        drawn = self._draw(key, n)
+        sizes = np.asarray(drawn.counts[:, :, 0]).sum((1, 2)).tolist()
+        return drawn.class_probs, drawn.feature_probs, sizes
+
     def _draw(self, key: jax.Array, n: int) -> "draws.Draws":
         n = validate.whole_number("n", n, at_least=0)
         key = validate.random_key("key", key)

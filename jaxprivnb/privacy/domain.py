@@ -9,6 +9,7 @@ Messages name the feature and its public domain, never a record, a value or a co
 
 import dataclasses
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,16 @@ UNFIT = "the domain that was read from the data does not make a release: give th
 
 _MISSING = ("NoneType", "NAType", "NaTType")
 """Types whose only value says that there is none."""
+
+_NAMELESS = (
+    "X has no column names (an array has none, nor what a transformer makes of a table): call its "
+    'columns "x0", "x1" and so on, or keep their names with transformer.set_output'
+    '(transform="pandas")'
+)
+_RENAMED = (
+    "a ColumnTransformer puts its steps' names before the columns', unless "
+    "verbose_feature_names_out=False"
+)
 
 Label = str | int | float | bool
 
@@ -179,11 +190,19 @@ def binned(bins: Any, features: tuple[str, ...]) -> dict[str, Bins]:
         raise TypeError(f"bins must be a mapping by feature, got {validate.describe(bins)}")
     extra = [name for name in bins if name not in features]
     if extra and len(extra) == len(bins):  # then they may be anything, records too
-        raise ValueError("bins must go by feature, and none of its keys is a feature of X")
+        raise ValueError(
+            "bins must go by feature, and none of its keys is a feature of X"
+            + (f"; {_NAMELESS}" if _has_no_names(features) else f" ({_RENAMED})")
+        )
     if extra:
         shown = validate.word(extra[0]) if isinstance(extra[0], str) else "a key"
         raise ValueError(f"bins names {shown}, which is no feature of X")
     return {name: read_bins(name, bins[name]) for name in features if name in bins}
+
+
+def _has_no_names(features: Sequence[str]) -> bool:
+    """Whether the features are called as those of an array are."""
+    return bool(features) and all(re.fullmatch(r"x\d+", name) for name in features)
 
 
 def by_column(unknown: Any, class_name: str, features: tuple[str, ...]) -> dict[str, str]:
@@ -293,12 +312,8 @@ def _by_feature(argument: str, value: Any, names: tuple[str, ...]) -> list[Any]:
         lacking = [name for name in names if name not in value]
         extra = [name for name in value if name not in names]
         if lacking:
-            if names == tuple(f"x{k}" for k in range(len(names))) and len(extra) == len(value):
-                raise ValueError(
-                    f"{argument} goes by name, but X has no column names (the output of an encoder "
-                    "has none, say): give a list in the columns' order, or keep the names with "
-                    'encoder.set_output(transform="pandas")'
-                )
+            if _has_no_names(names) and len(extra) == len(value):
+                raise ValueError(f"{argument} goes by name, but {_NAMELESS}")
             # Keys among which is no feature may be anything, records too.
             known = len(extra) < len(value)
             stray = f", and {validate.word(extra[0])} is no feature of X" if extra and known else ""

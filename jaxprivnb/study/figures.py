@@ -168,7 +168,7 @@ def legend(
         )
         for s in (data.looks[m] for m in drawn)
     ]
-    title = f"{title}\n{_replicates(data)}"
+    title = f"{title}\n{replicates_of(data.study, data.summary)}"
     shown = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title,
         title_fontsize=8, columnspacing=1.4, handlelength=1.8,
@@ -176,11 +176,11 @@ def legend(
     shown.get_title().set_multialignment("center")
 
 
-def _replicates(data: "Data") -> str:
-    """How many a cell has."""
-    if data.study.spec.precision is None:
-        return f"{replicates_in_words(data.study.spec.replicates)} in every cell"
-    low, high = data.summary.replicates.min(), data.summary.replicates.max()
+def replicates_of(study: Study, summary: StudySummary) -> str:
+    """How many replicates a cell has, in words."""
+    if study.spec.precision is None:
+        return f"{replicates_in_words(study.spec.replicates)} in every cell"
+    low, high = summary.replicates.min(), summary.replicates.max()
     return f"{low:,} to {high:,} replicates a cell, as many as its errors asked for"
 
 

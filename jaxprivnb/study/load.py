@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxprivnb.extras import require
 from jaxprivnb.storage import check_path, open_storage
-from jaxprivnb.study.chunks import cuts, n_chunks, rounds
+from jaxprivnb.study.chunks import cuts, rounds
 from jaxprivnb.study.folder import part_numbers, read_part, read_plan
 from jaxprivnb.study.plan import Plan, renumbered
 from jaxprivnb.study.precision import Progress
@@ -23,13 +23,13 @@ class Study(NamedTuple):
     """`pyarrow.Table`, in the order of chunks; columns as in `jaxprivnb.study.schema`."""
     chunks: int
     """How many chunks are stored."""
-    wanted: int | None = None
+    wanted: int
     """How many there are to be, as far as is known: under `[precision]` a cell may need more."""
 
     @property
     def complete(self) -> bool:
         """Whether every chunk is."""
-        return self.chunks == (n_chunks(self.spec) if self.wanted is None else self.wanted)
+        return self.chunks == self.wanted
 
 
 def read_study_rows(out: str | os.PathLike[str]) -> Study:

@@ -17,9 +17,8 @@ from jaxprivnb.report import page
 from jaxprivnb.report.page import Section
 from jaxprivnb.status import Status
 from jaxprivnb.storage import open_storage
-from jaxprivnb.study.chunks import n_chunks
 from jaxprivnb.study.display import describe_cell, varying
-from jaxprivnb.study.figures import FIGURES, draw, render, replicates_in_words
+from jaxprivnb.study.figures import FIGURES, draw, render, replicates_of
 from jaxprivnb.study.folder import read_study
 from jaxprivnb.study.load import Study, method_codes, read_study_rows
 from jaxprivnb.study.spec import AS_IT_IS, Spec
@@ -67,7 +66,7 @@ def study_page(study: Study, begun_with: str) -> str:
     cells, methods = len(spec.cells), len(spec.arms)
     lead = (
         f"{cells} cell{'s' * (cells != 1)}, {methods} method{'s' * (methods != 1)}, "
-        f"{replicates_in_words(spec.replicates)} in every cell; {study.table.num_rows:,} rows."
+        f"{replicates_of(study, summary)}; {study.table.num_rows:,} rows."
     )
     return page.page(
         f"{spec.name}: a Monte Carlo study",
@@ -86,7 +85,7 @@ def _design(study: Study) -> Iterator[str]:
     spec = study.spec
     if not study.complete:
         yield page.paragraph(
-            f"This study is not finished: {study.chunks} of {n_chunks(spec)} chunks are done. What "
+            f"This study is not finished: {study.chunks} of {study.wanted} chunks are done. What "
             "is missing is not below, and standard errors will be smaller.",
             "warning",
         )
