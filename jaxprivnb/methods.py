@@ -58,6 +58,8 @@ class Method:
     lower bound), `iterations` and `max_decrease`."""
     plain: bool = False
     """Whether it takes only tables that state N and were published once, as the noise left them."""
+    learns_prior: bool = False
+    """Whether it takes `prior="learned"`, and finds concentrations of its own."""
     over_counts: bool = False
     """Whether its work grows with N, since it goes over the counts 0..N. Its option `max_records`,
     if it has one, says how far."""
@@ -137,6 +139,7 @@ for _method in (
         runner="jaxprivnb.many.runners:exact_runner",
         posterior="jaxprivnb.exact.posterior:ExactPosterior",
         numbers={"log_evidence": "log_evidence"},
+        learns_prior=True,
         over_counts=True,
     ),
     Method(

@@ -59,6 +59,9 @@ class ExactPosterior(Posterior):
     """How it was computed."""
     n_records_pmf: Any = dataclasses.field(default=None, kw_only=True)
     """P(N | m) for N = n_records_offset + (0, 1, ...), `[..., S]`; None if N is known."""
+    prior_status: Any = dataclasses.field(default=None, kw_only=True)
+    """`Status` code of the search for the prior, int32 `[...]`: 0 where it was learned from the
+    release, else the prior is uniform; None if it was given."""
     found: Any = aside(default=None)
     """What was computed when asked for, to be asked again."""
 
