@@ -220,28 +220,32 @@ def fit_path_learned(
 def fit_learned(
     tables: NoisyTables, prior: Prior, path: Path, tolerance: float
 ) -> "ExactPosterior":
-    """Fit one dataset under the prior that it asks for, by wider paths while too much is lost.
+    """Fit one dataset under the prior that it asks for; under the uniform one if that fails.
 
-    A maximum of the evidence is one where `lost_mass` says that it was computed right. If no path
-    gets there the prior is uniform.
+    A maximum of the evidence counts where `lost_mass` says that the evidence was computed right. So
+    the uniform prior goes first, by as wide a path as it needs, and the search takes that path.
     """
-    own = plan.for_any_prior(path)
-    fitted = fit_path_learned(tables, prior, own, tolerance)
-    if _unsure(fitted):
-        for wider in plan.wider_than(own, tables, prior):
-            fitted = fit_path_learned(tables, prior, wider, tolerance, fitted.likely)
-            if not _unsure(fitted):
+    uniform = fit_widening(tables, prior, plan.for_any_prior(path), tolerance)
+    failed = int(uniform.status)
+    if failed == Status.SUCCESS:
+        wide, known = uniform.path, uniform.likely
+        for _ in range(_SEARCHES):
+            own, status = _learned(tables, prior, wide, known)
+            if failed := int(status):
                 break
-    failed = max(int(fitted.prior_status), int(fitted.status))
-    if failed in (Status.SUCCESS, Status.BAD_INPUT):
-        return fitted
-    uniform = fit_widening(tables, prior, path, tolerance)
+            fitted = fit_widening(tables, own, wide, tolerance)
+            failed = int(fitted.status)
+            if fitted.path == wide:
+                break
+            wide, known = fitted.path, fitted.likely
+        if failed == Status.SUCCESS:
+            return dataclasses.replace(fitted, prior_status=jnp.zeros((), jnp.int32))
     return dataclasses.replace(uniform, prior_status=jnp.asarray(failed, jnp.int32))
 
 
-def _unsure(fitted: "ExactPosterior") -> bool:
-    """Whether a wider path may learn a prior that this one did not."""
-    return int(fitted.prior_status) in RETRY or int(fitted.status) in RETRY
+_SEARCHES = 3
+"""Times that a prior is looked for, where the one found needs a wider path than the last."""
+_learned = jax.jit(learn, static_argnames="path")
 
 
 def is_learned(prior: Any) -> bool:

@@ -16,11 +16,11 @@ known (Fisher's identity),
            + sum E log (a_0)_n_i / n_i!   - E log (I a_0)_N / N!,
 
 over cells, blocks, classes and once, under the counts' posterior at t. Given that, Q is a sum of
-functions of one t_k each, and so is what its curvature says: never less than the evidence has, which
-lacks the information that noise took. So the first step is Newton's for Q, a short one; the next take
-the curvature from how the slopes changed, which joins what noise left, and keep it between the
-hyperprior's and Q's. A handful of passes through the evidence is enough, because the numbers are
-tied by little but the class counts.
+functions of one t_k each. Its curvature is never less than the evidence's, which lacks what noise
+took away: so the first step, Newton's for Q, is a short one. The next take the curvature from how
+the slopes changed, which knows what noise took, and keep it between the hyperprior's and twice
+Q's. A handful of passes through the evidence is enough, because the numbers are tied to each other
+by little but the class counts.
 """
 
 import functools
@@ -41,9 +41,9 @@ from jaxprivnb.tables import NoisyTables, Prior
 
 LEARNED = "learned"
 """What asks for such a prior in the place of one."""
-SPREAD = 1.5
-"""s, of the hyperprior: 95% of it has concentrations of exp(-3) to exp(3), .05 to 20."""
-CAP = 100
+SPREAD = 2.0
+"""s, of the hyperprior: 95% of it has concentrations of exp(-4) to exp(4), .02 to 55."""
+CAP = 60
 """Passes through the evidence at most; a fit that needs them all has not learned."""
 _LONGEST = 1.5
 """Of a step in t."""
@@ -169,7 +169,7 @@ def _complete(
 ) -> tuple[jax.Array, jax.Array]:
     """Q' and Q'' in t = log a, `[1 + K]` each."""
     feature, dtype = path.cells.feature, a.dtype
-    (I, K), J = data.A.shape, data.real.sum(-1).astype(dtype)  # [I, K]
+    I, J = data.a_class.size, data.real.sum(-1).astype(dtype)  # J is [I, K]
     if counts.n_records is None:
         N, N_pmf = data.n_records, jnp.ones(1, dtype)
     else:

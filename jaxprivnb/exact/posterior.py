@@ -72,6 +72,15 @@ class ExactPosterior(Posterior):
         return self.__dict__ | {"found": None}
 
     @property
+    def concentrations(self) -> tuple[jax.Array, jax.Array] | None:
+        """The concentrations of P(Y), `[...]`, and of every P(X_k | Y=i), `[..., K]`, that were
+        learned; None if the prior was given.
+        """
+        if self.prior_status is None:
+            return None
+        return self.prior.class_[..., 0], self.prior.feature[..., 0, :, 0]
+
+    @property
     def class_count_offset(self) -> jax.Array:
         """The first n of `class_count_pmf`, int32 `[..., I]`."""
         return self.start.astype(jnp.int32)
