@@ -28,6 +28,7 @@ MINUTES = {
     "fuzz": 120,
     "growth": 5,
     "kill_resume": 4,
+    "learned_prior": 6,
     "million": 4,
     "monotone": 60,
     "peers.run": 35,
