@@ -67,7 +67,7 @@ def fit_exact(
             if not learned:
                 return named_after(fit_widening(tables, own, path, tolerance), tables)
             found = fit_learned(tables, own, path, tolerance)
-            warn_of_uniform(found, stacklevel=3)
+            warn_of_uniform(found)
             return named_after(found, tables)
     path = plan.choose_when_traced(tables, own, max_records)
     if not learned:
@@ -238,6 +238,8 @@ def fit_learned(
             if fitted.path == wide:
                 break
             wide, known = fitted.path, fitted.likely
+        else:
+            failed = Status.LOST_MASS.value
         if failed == Status.SUCCESS:
             return dataclasses.replace(fitted, prior_status=jnp.zeros((), jnp.int32))
     return dataclasses.replace(uniform, prior_status=jnp.asarray(failed, jnp.int32))
@@ -253,8 +255,8 @@ def is_learned(prior: Any) -> bool:
     return isinstance(prior, str) and prior == LEARNED
 
 
-def warn_of_uniform(posterior: "ExactPosterior", stacklevel: int) -> None:
-    """Say of which datasets, good ones, no prior could be learned."""
+def warn_of_uniform(posterior: "ExactPosterior") -> None:
+    """Say, at the line that called the fit, of how many good datasets no prior was learned."""
     codes = np.asarray(posterior.prior_status).ravel()
     failed = codes[(codes != Status.SUCCESS) & (codes != Status.BAD_INPUT)]
     if failed.size:
@@ -264,7 +266,7 @@ def warn_of_uniform(posterior: "ExactPosterior", stacklevel: int) -> None:
             f"no prior could be learned{which} ({worst.name}), and the uniform one was taken: see "
             "prior_status",
             UserWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=3,
         )
 
 

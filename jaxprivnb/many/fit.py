@@ -96,7 +96,7 @@ def fit_many(
                 on_work(float(work.useful), float(work.executed))
     found = chosen.finish(out.result((total,)))
     if learned:
-        warn_of_uniform(found, stacklevel=2)
+        warn_of_uniform(found)
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), found)
 
 
