@@ -28,6 +28,7 @@ MINUTES = {
     "fuzz": 120,
     "growth": 5,
     "kill_resume": 4,
+    "learned_prior": 6,
     "million": 4,
     "misspecified": 3,
     "monotone": 60,

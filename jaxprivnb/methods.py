@@ -65,6 +65,8 @@ class Method:
     """"one": plain Python, called with one release at a time, its arrays NumPy's; "batch": with a
     leading axis of them. Only studies take those; what they may give is in
     `jaxprivnb.study.outside`."""
+    learns_prior: bool = False
+    """Whether it takes `prior="learned"`, and finds concentrations of its own."""
     over_counts: bool = False
     """Whether its work grows with N, since it goes over the counts 0..N. Its option `max_records`,
     if it has one, says how far."""
@@ -213,6 +215,7 @@ for _method in (
         runner="jaxprivnb.many.runners:exact_runner",
         posterior="jaxprivnb.exact.posterior:ExactPosterior",
         numbers={"log_evidence": "log_evidence"},
+        learns_prior=True,
         over_counts=True,
     ),
     Method(

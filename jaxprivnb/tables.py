@@ -279,8 +279,9 @@ def resolve_prior(prior: Prior | None, counts: jax.Array, mask: jax.Array | None
 def not_a_prior(prior: Any) -> TypeError:
     """The error that says how to make a prior of what was given."""
     return TypeError(
-        f"prior must be a jaxprivnb.Prior or None, got {validate.describe(prior)}; one "
-        "concentration for all is jaxprivnb.Prior.symmetric(tables, concentration)"
+        f"prior must be a jaxprivnb.Prior, None or, in exact fits, 'learned', got "
+        f"{validate.word(prior)}; one concentration for all is "
+        "jaxprivnb.Prior.symmetric(tables, concentration)"
     )
 
 

@@ -43,6 +43,25 @@ def release(*options, data="data.csv"):
     return cli.main(["release", data, "--domain", "domain.toml", "-o", "r.json", *budget, *options])
 
 
+def test_a_prior_by_name_or_number(folder, capsys):
+    assert release() == 0
+    capsys.readouterr()
+    assert cli.main(["fit", "r.json", "--prior", "learned"]) == 0
+    assert "\nprior learned, concentrations income: " in capsys.readouterr().out
+    means = []
+    for prior in ("uniform", "1", "50"):
+        fit = ["fit", "r.json", "--method", "naive", "--format", "csv", "--prior", prior]
+        assert cli.main(fit) == 0
+        means.append(capsys.readouterr().out)
+    assert means[0] == means[1] != means[2]
+    for wrong, message in (
+        (["--prior", "0"], "--prior must be"),
+        (["--prior", "learned", "--method", "vb"], "--prior learned does not go with --method vb"),
+    ):
+        assert cli.main(["fit", "r.json", *wrong]) != 0
+        assert message in capsys.readouterr().err
+
+
 def test_from_records_to_a_posterior(folder, capsys):
     assert release("--class", "income", "--class-table") == 0
     out, err = capsys.readouterr()

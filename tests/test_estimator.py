@@ -349,6 +349,8 @@ def test_mistakes_cost_nothing():
     for options, message in (
         ({"method": "exakt"}, "method .*did you mean 'exact'"),
         ({"alpha": 0.0}, "alpha"),
+        ({"alpha": "leaned"}, "alpha .*did you mean 'learned'"),
+        ({"alpha": "learned", "method": "vb"}, "alpha='learned' needs method='exact'"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"unknown": "ignore"}, "unknown"),
         ({"random_state": "x"}, "seed"),
@@ -360,6 +362,17 @@ def test_mistakes_cost_nothing():
     assert ledger.entries == ()
     with pytest.raises(NotFittedError):
         naive().predict(X)
+
+
+def test_a_prior_from_the_release_itself():
+    made = naive().fit(X, y).release_
+    model = PrivateNaiveBayes.from_release(made, alpha="learned")
+    posterior = pnb.fit_exact(made, "learned")
+    assert posterior.prior_status == 0
+    np.testing.assert_array_equal(model.posterior_.prior.feature, posterior.prior.feature)
+    assert clone(model).alpha == "learned"
+    assert "alpha='learned'" in repr(model)
+    assert "prior learned, concentrations" in str(model.posterior_.summary())
 
 
 def test_from_a_release_without_data():

@@ -41,7 +41,7 @@ def with_intervals(spec, seed=1):
         columns[f"low_{what}"] = (middle - half).astype(np.float32)
         columns[f"high_{what}"] = (middle + half).astype(np.float32)
     columns["message"] = np.where(columns["status"] != 0, "ValueError: <none>", "")
-    return Study(spec, row_table(spec, columns), table.chunks), columns
+    return Study(spec, row_table(spec, columns), table.chunks, table.wanted), columns
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import io
 import sys
 from typing import Any
 
-from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, level, whole
+from jaxprivnb.cli.arguments import add_compilation_cache, keep_compiled, level, positive, whole
 from jaxprivnb.cli.exits import Stop
-from jaxprivnb.methods import fit_function, names
+from jaxprivnb.methods import METHODS, fit_function, names
 from jaxprivnb.study.spec import NOISES
 
 
@@ -23,6 +23,12 @@ def add_commands(commands: Any) -> None:
     fit.add_argument("--scale", type=float, help="of that noise (sigma if gaussian)")
     fit.add_argument("--n-records", type=whole, metavar="N", help="N, if it is public")
     fit.add_argument("--method", choices=names("tables"), default="exact")
+    fit.add_argument(
+        "--prior",
+        default="uniform",
+        help="uniform (the default), a concentration, or learned: concentrations from the release "
+        "itself (--method exact)",
+    )
     fit.add_argument("--level", type=level, default=0.95, help="of intervals (default: 0.95)")
     fit.add_argument(
         "--counts", action="store_true", help="true counts too, with intervals (--method exact)"
@@ -49,14 +55,18 @@ def run_fit(arguments: argparse.Namespace) -> int:
         raise ValueError("--noise and --scale go together")
     if arguments.noise is None and arguments.n_records is not None:
         raise ValueError("--n-records is for a CSV file of noisy counts: a release states its own")
+    prior = _prior(arguments)
     keep_compiled(arguments)
     import jax
 
     from jaxprivnb.status import Status
+    from jaxprivnb.tables import Prior
 
     with jax.enable_x64(True):
         release, heading = _tables(arguments)
-        posterior = fit_function(arguments.method)(release)
+        if isinstance(prior, float):
+            prior = Prior.symmetric(release, prior)
+        posterior = fit_function(arguments.method)(release, prior)
         summary = posterior.summary(arguments.level, counts=arguments.counts)
         if arguments.draws is not None:
             _write_draws(release, posterior, arguments)
@@ -64,12 +74,28 @@ def run_fit(arguments: argparse.Namespace) -> int:
         print(summary.to_csv(), end="")
     else:
         print(heading)
-        print(f"{arguments.method} posterior, {arguments.level:g} intervals\n")
+        print(f"{arguments.method} posterior, {arguments.level:g} intervals")
+        print(f"{summary.prior}\n" if summary.prior else "")
         print(summary.table())
     if summary.status != Status.SUCCESS:
         status = summary.status
         print(f"note: the fit's status is {status.name}: {status.sentence}", file=sys.stderr)
     return 0
+
+
+def _prior(arguments: argparse.Namespace) -> Any:
+    """What a fit is given: None, "learned", or a number."""
+    word = arguments.prior
+    if word == "uniform":
+        return None
+    if word == "learned":
+        if not METHODS[arguments.method].learns_prior:
+            raise ValueError(f"--prior learned does not go with --method {arguments.method}")
+        return word
+    try:
+        return positive(word)
+    except argparse.ArgumentTypeError:
+        raise ValueError("--prior must be uniform, learned, or a number above 0") from None
 
 
 def _tables(arguments: argparse.Namespace) -> tuple[Any, str]:

@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb.estimator.lineage import Lineage
+from jaxprivnb.exact.learn import LEARNED
 from jaxprivnb.extras import require
-from jaxprivnb.methods import fit_function, names
+from jaxprivnb.methods import METHODS, fit_function, names
 from jaxprivnb.noise import Neighbours, check_neighbours
 from jaxprivnb.privacy.columns import factorise
 from jaxprivnb.privacy.domain import (
@@ -87,7 +88,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
             counts at face value), or one of your own (`jaxprivnb.register`).
         alpha: Dirichlet concentration of P(Y) and of every P(X_k | Y): one number (1 is uniform,
             1/2 is Jeffreys'), or a `jaxprivnb.Prior` with classes in the order of `classes`
-            (sorted if those are not given; of the release in `from_release`).
+            (sorted if those are not given; of the release in `from_release`), or "learned": one
+            number for P(Y) and one for each feature, from the release itself (method "exact").
         n_categories: public numbers of categories, which are then 0, 1, ...: one for all
             features, one a feature, or a mapping by name.
         categories: instead, each feature's public labels: lists in order, or a mapping by name.
@@ -333,7 +335,12 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
         check_neighbours(self.neighbours, self.contributions)
         if self.method == "vb" and self.neighbours == "add-remove":
             raise ValueError('method "vb" needs the number of records, which add-remove hides')
-        if not isinstance(self.alpha, Prior):
+        if isinstance(self.alpha, str):
+            validate.choice("alpha", self.alpha, (LEARNED,))
+            if not METHODS[self.method].learns_prior:
+                able = ", ".join(repr(m.name) for m in METHODS.values() if m.learns_prior)
+                raise ValueError(f"alpha='learned' needs method={able}, got method={self.method!r}")
+        elif not isinstance(self.alpha, Prior):
             validate.real_number("alpha", self.alpha, above=0)
         seed = self.random_state
         known = isinstance(seed, numbers.Integral | np.random.RandomState | None)
@@ -416,7 +423,8 @@ class PrivateNaiveBayes(ClassifierMixin, BaseEstimator):
     def _learn(self, release: Release, classes: np.ndarray) -> Self:
         """Fit the release and set every attribute from it."""
         alpha = self.alpha
-        prior = alpha if isinstance(alpha, Prior) else Prior.symmetric(release, alpha)
+        given = isinstance(alpha, Prior | str)
+        prior = alpha if given else Prior.symmetric(release, alpha)
         posterior = fit_function(self.method)(release, prior)
         status = Status(int(posterior.status))
         if status != Status.SUCCESS:

@@ -32,6 +32,7 @@ added is bounded, not guessed, and becomes `lost_mass` (`certificate.py`).
 is itself a mixture of the two Betas with one more count, so a mixture over (l, n) is raised, n by
 n, to a mixture over l alone with one total (`mixtures.py`). Draws go backward through the messages
 (`draws.py`); the predictive sums over n_i (`predict.py`). `posterior.py` holds what a fit found and
-computes these when asked, `fit.py` is `fit_exact`, `prior.py` is `fit_prior` and `compare.py`
-measures the variational posterior against all this.
+computes these when asked, `fit.py` is `fit_exact`, `learn.py` finds the prior that one release asks
+for, `prior.py` is `fit_prior` for many, and `compare.py` measures the variational posterior
+against all this.
 """

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import warnings
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from jaxprivnb._pytree import with_fields
 from jaxprivnb.exact import certificate, moments, plan
 from jaxprivnb.exact.aim import Aims, look
 from jaxprivnb.exact.dataset import Dataset
+from jaxprivnb.exact.fourier import Fourier
+from jaxprivnb.exact.learn import LEARNED, learn
 from jaxprivnb.exact.moments import Moments
 from jaxprivnb.exact.path import Path, Refitted
 from jaxprivnb.exact.posterior import ExactPosterior
@@ -22,12 +25,12 @@ from jaxprivnb.exact.tree import Pass, upward
 from jaxprivnb.measurement import Measurement
 from jaxprivnb.posterior import named_after
 from jaxprivnb.status import Status
-from jaxprivnb.tables import NoisyTables, Prior, check_type, resolve_prior
+from jaxprivnb.tables import NoisyTables, Prior, check_type, not_a_prior, resolve_prior
 
 
 def fit_exact(
     tables: NoisyTables,
-    prior: Prior | None = None,
+    prior: Prior | str | None = None,
     *,
     n_records_prior: Any = None,
     tolerance: float | None = None,
@@ -40,7 +43,9 @@ def fit_exact(
 
     Args:
         tables: one release, counts `[I, K, J]`.
-        prior: Dirichlet concentrations; uniform if None.
+        prior: Dirichlet concentrations; uniform if None. "learned" takes one for P(Y) and one for
+            each feature from the release itself, by the exact evidence (type-II maximum
+            likelihood); see `prior_status` of the posterior.
         n_records_prior: log weights of N = 0, 1, ..., `[S]`, for tables that do not say N; other N
             have none. None: every N has the same weight.
         tolerance: largest acceptable `lost_mass`; 1e-10 in float64 and 5e-4 in float32 if None.
@@ -54,12 +59,26 @@ def fit_exact(
         max_records = validate.whole_number("max_records", max_records)
     with _known_numbers():
         tables.check("fit_exact")
-        prior = with_n_records(resolve_prior(prior, tables.counts, tables.mask), n_records_prior)
-        if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, prior))):
-            path = plan.choose(tables, prior, max_records=max_records)
-            return named_after(fit_widening(tables, prior, path, tolerance), tables)
-    path = plan.choose_when_traced(tables, prior, max_records)
-    return fit_path(tables, prior, path, tolerance)
+        learned, given = is_learned(prior), None if isinstance(prior, str) else prior
+        if isinstance(prior, str) and not learned:
+            raise not_a_prior(prior)
+        own = with_n_records(resolve_prior(given, tables.counts, tables.mask), n_records_prior)
+        if all(validate.is_concrete(x) for x in jax.tree.leaves((tables, own))):
+            path = plan.choose(tables, own, max_records=max_records)
+            if not learned:
+                return named_after(fit_widening(tables, own, path, tolerance), tables)
+            found = fit_learned(tables, own, path, tolerance)
+            warn_of_uniform(found)
+            return named_after(found, tables)
+    path = plan.choose_when_traced(tables, own, max_records)
+    if not learned:
+        return fit_path(tables, own, path, tolerance)
+    if any(map(plan.has_slope, jax.tree.leaves((tables, own)))):
+        raise TypeError(
+            "a learned prior has no derivative: fit_prior finds one, and fit_exact of that prior "
+            "has derivatives"
+        )
+    return fit_path_learned(tables, own, plan.for_any_prior(path), tolerance)
 
 
 def _known_numbers() -> contextlib.AbstractContextManager[None]:
@@ -173,6 +192,85 @@ def _fit_one(
     return _concluded(np.asarray(True), tables, prior, up, path, tolerance)
 
 
+@partial(jax.jit, static_argnames=("path", "tolerance"))
+def fit_path_learned(
+    tables: NoisyTables,
+    prior: Prior,
+    path: Fourier,
+    tolerance: float,
+    known: Aims | None = None,
+) -> "ExactPosterior":
+    """`fit_path` under the prior that the dataset asks for, else under the uniform one; pure.
+
+    Args:
+        tables: one release.
+        prior: the uniform one, with the weights of N if there are any.
+        path: one for any concentrations, from `plan.for_any_prior`.
+        tolerance: as in `fit_path`.
+        known: where the class counts are expected; looked for if None.
+    """
+    good = tables.is_valid() & prior.is_valid(tables.real)
+    clean, uniform = benign(good, tables, prior)
+    own, status = learn(clean, uniform, path, known)
+    own = jax.tree.map(lambda a, b: jnp.where(good, a, b), own, prior)
+    status = jnp.where(good, status, Status.BAD_INPUT.value).astype(jnp.int32)
+    found = fit_path(tables, own, path, tolerance, known)
+    return dataclasses.replace(found, prior_status=status)
+
+
+def fit_learned(
+    tables: NoisyTables, prior: Prior, path: Path, tolerance: float
+) -> "ExactPosterior":
+    """Fit one dataset under the prior that it asks for; under the uniform one if that fails.
+
+    A maximum of the evidence counts where `lost_mass` says that the evidence was computed right. So
+    the uniform prior goes first, by as wide a path as it needs, and the search takes that path.
+    """
+    uniform = fit_widening(tables, prior, plan.for_any_prior(path), tolerance)
+    failed = int(uniform.status)
+    if failed == Status.SUCCESS:
+        wide, known = uniform.path, uniform.likely
+        for _ in range(_SEARCHES):
+            own, status = _learned(tables, prior, wide, known)
+            if failed := int(status):
+                break
+            fitted = fit_widening(tables, own, wide, tolerance)
+            failed = int(fitted.status)
+            if fitted.path == wide:
+                break
+            wide, known = fitted.path, fitted.likely
+        else:
+            failed = Status.LOST_MASS.value
+        if failed == Status.SUCCESS:
+            return dataclasses.replace(fitted, prior_status=jnp.zeros((), jnp.int32))
+    return dataclasses.replace(uniform, prior_status=jnp.asarray(failed, jnp.int32))
+
+
+_SEARCHES = 3
+"""Times that a prior is looked for, where the one found needs a wider path than the last."""
+_learned = jax.jit(learn, static_argnames="path")
+
+
+def is_learned(prior: Any) -> bool:
+    """Whether the argument `prior` asks for one from the release itself."""
+    return isinstance(prior, str) and prior == LEARNED
+
+
+def warn_of_uniform(posterior: "ExactPosterior") -> None:
+    """Say, at the line that called the fit, of how many good datasets no prior was learned."""
+    codes = np.asarray(posterior.prior_status).ravel()
+    failed = codes[(codes != Status.SUCCESS) & (codes != Status.BAD_INPUT)]
+    if failed.size:
+        worst = Status(int(failed.max()))
+        which = "" if codes.size == 1 else f" of {failed.size} of {codes.size} datasets"
+        warnings.warn(
+            f"no prior could be learned{which} ({worst.name}), and the uniform one was taken: see "
+            "prior_status",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def refit(posterior: "ExactPosterior", tolerance: float) -> "ExactPosterior":
     """A batch with one leading axis, those of its datasets that lost too much fitted anew.
 
@@ -209,6 +307,23 @@ RETRY = (Status.LOST_MASS.value, Status.NON_FINITE.value)
 """What a wider path may mend."""
 _ROWS = 32
 """Datasets that are fitted anew side by side."""
+
+
+def refit_learned(posterior: "ExactPosterior", tolerance: float) -> "ExactPosterior":
+    """The same where priors are learned: each of those datasets by itself, its prior too."""
+    codes = np.stack([np.asarray(posterior.status), np.asarray(posterior.prior_status)])
+    found: dict[int, ExactPosterior] = {}
+    for r in np.flatnonzero(np.isin(codes, RETRY).any(0)):
+        one, own = jax.tree.map(lambda x, r=r: x[r], (posterior.tables, posterior.prior))
+        uniform = with_fields(own, **_ones(own))
+        path = plan.choose_within(posterior.path, one, uniform)
+        found[int(r)] = fit_learned(one, uniform, path, tolerance)
+    return _patched(posterior, found) if found else posterior
+
+
+def _ones(prior: Prior) -> dict[str, Any]:
+    """The concentrations of the uniform prior, in the shape of another."""
+    return {"class_": jnp.ones_like(prior.class_), "feature": jnp.ones_like(prior.feature)}
 
 
 def _fit_rows(

@@ -107,6 +107,11 @@ def choose(tables: NoisyTables, prior: Prior, *, max_records: int | None = None)
     return _PLANNED[key]
 
 
+def for_any_prior(path: Path) -> Fourier:
+    """The same for concentrations that are yet to be found."""
+    return dataclasses.replace(path.questions, flat=False)
+
+
 def choose_within(batch: Path, tables: NoisyTables, prior: Prior) -> Path:
     """The path for one dataset of a batch: its own lengths, the batch's cells.
 
@@ -311,7 +316,7 @@ def seen_through_vmap(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     found: list[list[Any]] = []
     # A path must not be chosen by what is differentiated: one for concentrations of 1 has no slope.
-    if any(map(_has_slope, leaves)):
+    if any(map(has_slope, leaves)):
         return None
 
     @jax.custom_batching.custom_vmap
@@ -322,7 +327,7 @@ def seen_through_vmap(tree: Any) -> Any:
     def _(axis_size: int, in_batched: list[bool], *xs: jax.Array) -> tuple[jax.Array, bool]:
         if all(validate.is_concrete(x) for x in xs):
             found.append(list(xs))
-        elif not any(map(_has_slope, xs)):
+        elif not any(map(has_slope, xs)):
             look(*xs)
         return jnp.zeros((), jnp.int32), False
 
@@ -332,6 +337,6 @@ def seen_through_vmap(tree: Any) -> Any:
     return jax.tree.unflatten(structure, found[-1])
 
 
-def _has_slope(x: Any) -> bool:
+def has_slope(x: Any) -> bool:
     """Whether the outermost transformation of x is `jax.jvp` or `jax.grad`."""
     return isinstance(x, jax.core.Tracer) and type(lax.stop_gradient(x)) is not type(x)

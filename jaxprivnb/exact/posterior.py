@@ -59,6 +59,9 @@ class ExactPosterior(Posterior):
     """How it was computed."""
     n_records_pmf: jax.Array | None = dataclasses.field(default=None, kw_only=True)
     """P(N | m) for N = n_records_offset + (0, 1, ...), `[..., S]`; None if N is known."""
+    prior_status: Any = dataclasses.field(default=None, kw_only=True)
+    """`Status` code of the search for the prior, int32 `[...]`: 0 where it was learned from the
+    release, else the prior is uniform; None if it was given."""
     found: Any = aside(default=None)
     """What was computed when asked for, to be asked again."""
 
@@ -67,6 +70,15 @@ class ExactPosterior(Posterior):
     def __getstate__(self) -> dict[str, Any]:
         """What is kept to be asked again is many times the posterior: it is not pickled."""
         return self.__dict__ | {"found": None}
+
+    @property
+    def concentrations(self) -> tuple[jax.Array, jax.Array] | None:
+        """The concentrations of P(Y), `[...]`, and of every P(X_k | Y=i), `[..., K]`, that were
+        learned; None if the prior was given.
+        """
+        if self.prior_status is None:
+            return None
+        return self.prior.class_[..., 0], self.prior.feature[..., 0, :, 0]
 
     @property
     def class_count_offset(self) -> jax.Array:

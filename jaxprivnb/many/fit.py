@@ -13,6 +13,7 @@ from jax.sharding import SingleDeviceSharding
 
 from jaxprivnb import validate
 from jaxprivnb._pytree import with_fields
+from jaxprivnb.exact.fit import is_learned, warn_of_uniform
 from jaxprivnb.extras import progress_bar
 from jaxprivnb.many.lanes import TILE, Width
 from jaxprivnb.many.runners import Runner, Work, make_runner
@@ -29,7 +30,7 @@ def fit_many(
     tables: NoisyTables,
     method: str = "vb",
     *,
-    prior: Prior | None = None,
+    prior: Prior | str | None = None,
     lanes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     workers: int | None = None,
@@ -46,6 +47,7 @@ def fit_many(
         tables: datasets on leading axes, as `simulate` gives them.
         method: "vb", "exact", "naive", or another that is registered (`jaxprivnb.register`).
         prior: one prior for all (`[I]`, `[I, K, J]`) or one a dataset; uniform if None.
+            "learned" (method "exact") finds each dataset's own, as in `fit_exact`.
         lanes: datasets in work at a time in each worker, a multiple of 128, and on accelerators
             rounded up to whole tiles, of up to 4096; None means one tile.
         devices: where to work; all of JAX's default backend if None.
@@ -69,12 +71,14 @@ def fit_many(
     known = _known_options(method)
     for name in options:
         validate.choice(f"an option of fit_many with method {method!r}", name, known)
-    if not (prior is None or isinstance(prior, Prior)):
+    learned = METHODS[method].learns_prior and is_learned(prior)
+    if not (prior is None or isinstance(prior, Prior) or learned):
         raise not_a_prior(prior)
     chosen = make_runner(method, tables, prior, **options)
     queue = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), tables)
     total = int(np.prod(batch))
-    priors = _batch_prior(prior, tables, batch, total)
+    given = prior if isinstance(prior, Prior) else None
+    priors = _batch_prior(given, tables, batch, total)
     places = tuple(jax.devices() if devices is None else devices)
     width = Width.on(places[0].platform, int(np.prod(tables.counts.shape[-3:])), lanes)
     out = _Output(total)
@@ -90,6 +94,8 @@ def fit_many(
             if on_work is not None:
                 on_work(float(work.useful), float(work.executed))
     found = chosen.finish(out.result((total,)))
+    if learned:
+        warn_of_uniform(found)
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), found)
 
 

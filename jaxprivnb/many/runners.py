@@ -85,12 +85,15 @@ class Exact(Runner):
     tolerance: float
     shared_prior: bool = False
     """Whether all datasets have the same prior, whose weights are then computed once a tile."""
+    learned: bool = False
+    """Whether each has a prior of its own learned."""
 
     def run(
         self, tables: NoisyTables, prior: Prior, index: jax.Array, length: jax.Array, width: Width
     ) -> tuple[Any, Work]:
         """One pass over the segment."""
-        fit = lambda t, p: exact_fit.fit_path(t, p, self.path, self.tolerance)  # noqa: E731
+        fit_one = exact_fit.fit_path_learned if self.learned else exact_fit.fit_path
+        fit = lambda t, p: fit_one(t, p, self.path, self.tolerance)  # noqa: E731
         tile, work = self.grain(tables, width), _all_useful(length)
         if self.shared_prior:
             one = jax.tree.map(lambda x: x[0], prior)
@@ -99,7 +102,8 @@ class Exact(Runner):
 
     def finish(self, posterior: Any) -> Any:
         """Datasets that lost too much are fitted anew, by wider paths."""
-        return exact_fit.refit(posterior, self.tolerance)
+        again = exact_fit.refit_learned if self.learned else exact_fit.refit
+        return again(posterior, self.tolerance)
 
     def grain(self, tables: NoisyTables, width: Width) -> int:
         """As many as have `width.numbers` window entries in all cells together: the windows alone
@@ -207,7 +211,7 @@ def vb_runner(
 
 def exact_runner(
     tables: NoisyTables,
-    prior: Prior | None,
+    prior: Prior | str | None,
     *,
     n_records_prior: Any = None,
     tolerance: float | None = None,
@@ -219,14 +223,17 @@ def exact_runner(
             "n_records_prior is given to fit_many as part of the prior: Prior(class_, feature, "
             "n_records=log_weights)"
         )
-    shared = prior is None or prior.class_.ndim == prior.feature.ndim - 2 == 1
-    known = Prior.uniform(tables) if prior is None else prior
-    path = exact_plan.choose(tables, known, max_records=max_records)
     tolerance = exact_fit.resolve_tolerance(tolerance, tables.counts.dtype)
+    given = None if isinstance(prior, str) else prior
+    shared = given is None or given.class_.ndim == given.feature.ndim - 2 == 1
+    known = Prior.uniform(tables) if given is None else given
+    path = exact_plan.choose(tables, known, max_records=max_records)
+    if isinstance(prior, str):
+        return Exact(exact_plan.for_any_prior(path), tolerance, learned=True)
     return Exact(path, tolerance, shared)
 
 
-def make_runner(method: str, tables: NoisyTables, prior: Prior | None, **options: Any) -> Runner:
+def make_runner(method: str, tables: NoisyTables, prior: Any, **options: Any) -> Runner:
     """The runner of a method, by name, for a batch, its prior and the method's options."""
     own = METHODS[method].runner
     if own is not None:

@@ -60,6 +60,9 @@ class Summary:
     """How well the totals fit N, if that is known: see `NoisyTables.n_records_p_value`."""
     n_records: tuple[float, int, int] | None = None
     """Posterior mean of N and its interval, where N is not known."""
+    prior: str = ""
+    """What became of the search for a prior, and the concentrations found; empty if one was given.
+    """
     counts: bool = False
     """Whether the rows say what is known of the true counts, too."""
 
@@ -102,7 +105,8 @@ class Summary:
         if self.n_records is not None:
             mean, low, high = self.n_records
             size = f", N = {mean:.1f} ({low} to {high})"
-        return f"{self.posterior}, {self.level:g} intervals{failed}{fits}{size}{means}"
+        prior = f"\n{self.prior}" if self.prior else ""
+        return f"{self.posterior}, {self.level:g} intervals{failed}{fits}{size}{means}{prior}"
 
     def table(self, limit: int | None = None) -> str:
         """One line a parameter, under the distribution it belongs to; the first `limit` rows."""
@@ -178,7 +182,20 @@ def summarise_posterior(posterior: "Posterior", level: float, counts: bool = Fal
     if getattr(posterior, "n_records_pmf", None) is not None:
         low, high = (int(x) for x in posterior.n_records_interval(level))  # type: ignore[attr-defined]
         size = (float(posterior.n_records_mean), low, high)  # type: ignore[attr-defined]
-    return Summary(tuple(rows), level, kind, status, p, size, counts)
+    return Summary(tuple(rows), level, kind, status, p, size, _prior(posterior, domain), counts)
+
+
+def _prior(posterior: Any, domain: Any) -> str:
+    """The concentrations that were learned, by name."""
+    code = getattr(posterior, "prior_status", None)
+    if code is None:
+        return ""
+    if code != Status.SUCCESS:
+        return f"prior uniform, not learned: status {Status(int(code)).name}"
+    of_class, of_feature = map(np.asarray, posterior.concentrations)
+    named = zip(domain.features, of_feature, strict=False)  # without the class's own table
+    values = [(domain.class_.name, of_class), *((feature.name, a) for feature, a in named)]
+    return "prior learned, concentrations " + ", ".join(f"{shown(n)}: {a:.2g}" for n, a in values)
 
 
 def single(method: str, posterior: "Posterior") -> None:

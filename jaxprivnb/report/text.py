@@ -34,8 +34,22 @@ def describe_posterior(posterior: "Posterior") -> str:
         parts.append(_class_probabilities(posterior))
         for name in posterior.headline:
             parts.append(f"{name}={float(getattr(posterior, name)):.6g}")
+    if getattr(posterior, "prior_status", None) is not None:
+        parts.append(prior_text(posterior))
     parts.append(f"status {_statuses(np.asarray(posterior.status))}{_doubt(posterior)}")
     return f"{type(posterior).__name__}({', '.join(parts)})"
+
+
+def prior_text(posterior: Any) -> str:
+    """What became of the search for a prior."""
+    codes = np.asarray(posterior.prior_status)
+    if codes.ndim:
+        return f"prior learned: {_statuses(codes)}"
+    if codes != Status.SUCCESS:
+        return f"prior uniform, not learned: {_statuses(codes)}"
+    of_class, of_feature = map(np.asarray, posterior.concentrations)
+    low, high = of_feature.min(), of_feature.max()
+    return f"prior learned: {of_class:.2g} and {low:.2g} to {high:.2g}"
 
 
 def n_records_p_value(posterior: "Posterior") -> float | None:
