@@ -103,7 +103,7 @@ def root(
     for v, step in reversed(list(enumerate(steps[:-1], I))):
         of_v = outside[v] + up.log_f[v]
         for one, other in (step[:2], step[1::-1]):
-            outside[one] = _log_sums(up.log_h[other], of_v, 1, sizes[one])
+            outside[one] = log_sums(up.log_h[other], of_v, 1, sizes[one])
     safe = jnp.where(jnp.isfinite(log_total), log_total, 0)
     pmf = [jnp.exp(up.log_h[v] + outside[v] - safe) for v in range(len(sizes))]
     eps = float(jnp.finfo(log_h.dtype).eps)
@@ -166,7 +166,7 @@ def _upward(
         begin = found.start[a] + found.start[b]
         n = begin + jnp.arange(length, dtype=begin.dtype)
         log_f = sum((data.log_group(r, n) for r in groups), jnp.zeros_like(n))
-        together = _log_sums(x, y, -1, length) + log_f
+        together = log_sums(x, y, -1, length) + log_f
         found.log_h.append(jnp.where(n <= data.n_records, together, -jnp.inf))
         found.start.append(begin)
         found.log_f.append(log_f)
@@ -182,7 +182,7 @@ def _reflected(
 
 
 @partial(jax.jit, static_argnames=("step", "length"))
-def _log_sums(u: jax.Array, x: jax.Array, step: int, length: int) -> jax.Array:
+def log_sums(u: jax.Array, x: jax.Array, step: int, length: int) -> jax.Array:
     """log sum_r exp(u(r) + x(n + step r)) for n = 0, ..., length - 1: to rounding for each n.
 
     A convolution for step = -1, a correlation for step = 1.
@@ -200,8 +200,8 @@ def _log_sums(u: jax.Array, x: jax.Array, step: int, length: int) -> jax.Array:
         return total + jnp.exp(row[1] + at(row[0]) - top), None
 
     none = jnp.full(length, -jnp.inf, u.dtype)
-    top = lax.scan(higher, none, rows, unroll=4)[0]
+    top = lax.scan(higher, none, rows)[0]
     some = jnp.isfinite(top)
     top = jnp.where(some, top, 0)
-    total = lax.scan(add, jnp.zeros_like(top), rows, unroll=4)[0]
+    total = lax.scan(add, jnp.zeros_like(top), rows)[0]
     return jnp.where(some, top + jnp.log(jnp.where(some, total, 1)), -jnp.inf)
