@@ -53,7 +53,9 @@ def at_face_value(tables: NoisyTables) -> NoisyTables:
     if N is None:
         by_table = jnp.where(tables.real, counts, 0).sum((-3, -1))
         N = jnp.maximum(jnp.round(by_table.mean()), 0)
-    return with_fields(tables, counts=counts, n_records=N, upper=None, also=(), class_totals=None, groups=())
+    return with_fields(
+        tables, counts=counts, n_records=N, upper=None, also=(), class_totals=None, groups=()
+    )
 
 
 def _face_value(one: Measurement, real: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -51,8 +51,10 @@ def problem(noise, family, noises, seed=0, shape=(4, (2,), 5), log_n=None):
     tables = dataclasses.replace(tables, groups=of, n_records=N if known else None)
     weights = {N: 0.0} if known else dict(enumerate(log_n))
     factor = lambda l: log_prob(counts - l)  # noqa: E731
-    return tables, prior, oracles.enumerate_factors(
-        factor, weights, a, alpha, mask, None, log_of(of)
+    return (
+        tables,
+        prior,
+        oracles.enumerate_factors(factor, weights, a, alpha, mask, None, log_of(of)),
     )
 
 
@@ -146,9 +148,7 @@ def messages(starts, W, N, seed, family, steep=3.0):
     log_h = jnp.asarray(log_h + rng.normal(size=log_h.shape))
     of = tuple(pnb.Group(c, jnp.asarray(rng.uniform(0, N)), LAPLACE) for c in family)
     N = jnp.asarray(float(N))
-    data = SimpleNamespace(
-        groups=of, n_records=N, log_group=lambda r, n: of[r].log_relative(N, n)
-    )
+    data = SimpleNamespace(groups=of, n_records=N, log_group=lambda r, n: of[r].log_relative(N, n))
     return log_h, data, jnp.asarray(starts, float)
 
 

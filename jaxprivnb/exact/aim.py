@@ -163,9 +163,7 @@ def class_centre(data: Dataset) -> Aims:
     return Aims(mean, jnp.minimum(reach + 2 * odd, N + 1), jnp.sqrt(variance))
 
 
-def _with_groups(
-    data: Dataset, mean: jax.Array, variance: jax.Array, N: jax.Array
-) -> jax.Array:
+def _with_groups(data: Dataset, mean: jax.Array, variance: jax.Array, N: jax.Array) -> jax.Array:
     """Class counts `[I]` between what each is thought to be, the groups' totals, and N: as if all
     noise were normal.
     """

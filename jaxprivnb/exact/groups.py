@@ -173,9 +173,7 @@ def _upward(
     return found
 
 
-def _reflected(
-    up: Messages, v: int, N: jax.Array, first: jax.Array, length: int
-) -> jax.Array:
+def _reflected(up: Messages, v: int, N: jax.Array, first: jax.Array, length: int) -> jax.Array:
     """log H_v(N - n) for n = first, ..., first + length - 1."""
     x = up.log_h[v]
     return cut(lax.rev(x, (0,)), (len(x) - 1) - (N - first - up.start[v]), length, -jnp.inf)
