@@ -26,8 +26,8 @@ class NoisyTables:
     indexed with `jax.tree.map(lambda x: x[r], tables)` and mapped with `jax.vmap`.
 
     The last five fields are for tables that were not published as they came from the noise, or not
-    alone; `jaxprivnb.processed` and `jaxprivnb.combine` fill some of them in. The exact posterior takes all
-    of them; other fits say what they do not take.
+    alone; `jaxprivnb.processed` and `jaxprivnb.combine` fill some of them in. The exact posterior
+    takes all of them; other fits say what they do not take.
     """
 
     counts: Any
@@ -319,7 +319,7 @@ def check_type(tables: Any) -> NoisyTables:
 def noise_for(
     noise: Any, dtype: Any, batch: tuple[int, ...], n_features: int, *, name: str = "noise"
 ) -> Any:
-    """The argument `noise` of that name, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
+    """A noise, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
     if not isinstance(noise, Noise) or isinstance(noise, type):
         raise TypeError(
             f"{name} must be Laplace, Geometric, Gaussian or another noise object, "

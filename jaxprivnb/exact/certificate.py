@@ -10,8 +10,8 @@ are Chernoff's bounds c_ik(n) <= exp(b - s n), and the concavity of log f:
 is a mean of prod_j f(m_j - l_j) over tables with sum_j l_j = n, at most f((S - n) / J)^J with
 S = sum_j m_j (`measurement.py`). The smallest is summed over stretches of doubling length, on which
 every other factor is monotone. What a group's total says is at most its largest value, which was
-taken out of it, and for totals beyond that no more than at the least total there. One minus the ratio of the computed evidence to the sum of these is
-`lost_mass`.
+taken out of it, and for totals beyond that no more than at the least total there. One minus the
+ratio of the computed evidence to the sum of these is `lost_mass`.
 """
 
 import jax
