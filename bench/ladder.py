@@ -297,11 +297,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=10_000, help="on the paper's grid")
     parser.add_argument("--features", type=int, default=100, help="for each K and epsilon")
+    parser.add_argument("--n-records", type=int, nargs="*", default=SIZES, help="of the grid")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes")
     arguments = parser.parse_args()
-    grid = [(N, epsilon, 5) for N in SIZES for epsilon in EPSILONS]
+    grid = [(N, epsilon, 5) for N in arguments.n_records for epsilon in EPSILONS]
     more = [(200, epsilon, K) for K in FEATURES for epsilon in FEATURE_EPSILONS]
+    more = more if arguments.features else []
     per_cell = -(-arguments.replicates // len(grid))
     cells = [(*cell, per_cell) for cell in grid] + [(*cell, arguments.features) for cell in more]
     by_shape = {}

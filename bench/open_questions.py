@@ -95,7 +95,7 @@ def convergence(result):
         sweeps.loglog(N, [c["plain"][0] for c in own], color=color, marker="o", ms=4,
                       label=f"epsilon {epsilon:g}")  # fmt: skip
         sweeps.loglog(N, [c["squarem"][0] for c in own], color=color, ls="--", marker="s", ms=3)
-        slow = [1 / max(1 - c["rate"][0], 1e-6) for c in own]
+        slow = [1 / max(1 - c["rate"][0], 1e-6) if c["rate"] else float("nan") for c in own]
         rates.loglog(N, slow, color=color, marker="o", ms=4)
         by_k = sorted(of(epsilon=epsilon, n_records=200, solver="kkt"),
                       key=lambda c: c["n_features"])  # fmt: skip
