@@ -39,7 +39,6 @@ def panels(rows, columns, height):
 
 def ladder(result):
     """Gap, errors, coverage and emptied classes of the three rungs, against epsilon and K."""
-    figure, axes = panels(2, 4, 2.6)
     by_epsilon = [c for c in result["grid"] if c["n_records"] == 200]
     by_k = [c for c in result["features"] if c["epsilon"] == 0.1]
     shown = (
@@ -48,10 +47,11 @@ def ladder(result):
         ("feature_coverage", "coverage of P(X|Y), 95%"),
         ("emptied", "share with a class emptied"),
     )
-    for row, (cells, x, label) in enumerate(
-        ((by_epsilon, "epsilon", "epsilon per table (N = 200, K = 5)"),
-         (by_k, "n_features", "features K (N = 200, epsilon = 0.1)"))
-    ):  # fmt: skip
+    rows = [(by_epsilon, "epsilon", "epsilon per table (N = 200, K = 5)")]
+    if by_k:
+        rows.append((by_k, "n_features", "features K (N = 200, epsilon = 0.1)"))
+    figure, axes = panels(len(rows), 4, 2.6)
+    for row, (cells, x, label) in enumerate(rows):
         for axis, (quantity, title) in zip(axes[row], shown, strict=True):
             for rung, (color, marker, name) in RUNGS.items():
                 if quantity == "gap" and rung == "exact":

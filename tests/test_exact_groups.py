@@ -227,12 +227,12 @@ def test_what_windows_lose_is_bounded():
 
     complete = fit(whole)
     assert np.all(np.asarray(complete.status) == Status.SUCCESS)
-    windowed = fit(dataclasses.replace(whole, length=128, window=64, whole=False, tilts=1))
+    windowed = fit(dataclasses.replace(whole, length=256, window=96, whole=False, tilts=1))
     bound = np.asarray(windowed.lost_mass)
     off = np.abs(np.expm1(windowed.log_evidence - complete.log_evidence))
     assert np.all(bound >= off - 1e-11)
-    assert off.max() > 1e-9  # there is something to bound
-    assert np.median(bound[::2]) < 1e-6  # and the bound says something
+    assert off.max() > 1e-11  # there is something to bound
+    assert np.max(bound[::2]) < 1e-6  # and the bound says something
 
 
 def test_a_precise_total_narrows_what_it_is_of():
