@@ -325,7 +325,8 @@ def ladder_size(what: str) -> str:
         return str(sum(c["unfinished"] for c in cells))
     if what in ("largest_fall", "largest_off"):
         return power(max(c[what] for c in cells))
-    return power(min(c[what] for c in cells))
+    least = min(c[what] for c in cells)
+    return two(least) if least > 0.01 else power(least)
 
 
 @figure

@@ -38,6 +38,7 @@ def test_the_evidence_of_naive_bayes_with_a_super_parent():
         assert float(naive_evidence(m, b, N)) == pytest.approx(logsumexp(found), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_free_bound_is_between_the_papers_and_the_evidence_and_right():
     from ladder import climb, in_logs
 

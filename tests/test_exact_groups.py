@@ -127,6 +127,7 @@ def test_a_noisy_number_of_records_where_it_is_not_known():
     np.testing.assert_allclose(own, law[int(fit.n_records_offset) :], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_one_class_and_totals_of_all_of_them():
     """They say nothing of the tables where N is known, and enter the evidence."""
     tables, prior, _ = cases.problem((2, (2,), 6), LAPLACE, 0)
@@ -208,6 +209,7 @@ def test_merges_hold_every_group_once():
 # What is lost, and what is gained.
 
 
+@pytest.mark.slow
 def test_what_windows_lose_is_bounded():
     N, size = 250, 16
     sim = pnb.simulate(
@@ -235,6 +237,7 @@ def test_what_windows_lose_is_bounded():
     assert np.max(bound[::2]) < 1e-6  # and the bound says something
 
 
+@pytest.mark.slow
 def test_a_precise_total_narrows_what_it_is_of():
     tables = NARROWED
     alone = pnb.fit_exact(dataclasses.replace(tables, groups=()))
