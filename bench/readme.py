@@ -314,6 +314,14 @@ def ladder(quantity: str, N: str, epsilon: str, *rungs: str) -> str:
 
 
 @figure
+def ladder_features(quantity: str, K: str, *rungs: str) -> str:
+    """The same at N = 200, epsilon = .1, for K features."""
+    of = cell("ladder", "features", n_records=200, epsilon=0.1, n_features=int(K))
+    values = (of[rung][quantity][0] for rung in rungs)
+    return ", ".join(bare(x, 2) if "coverage" in quantity else two(x) for x in values)
+
+
+@figure
 def ladder_size(what: str) -> str:
     """How many replicates there were, and what was least among them."""
     cells = result("ladder")["grid"]
