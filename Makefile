@@ -16,7 +16,7 @@ help:
 	@echo "make notebooks  set up, run every notebook from top to bottom, keep the outputs"
 	@echo "make bench      the measurements of up to five minutes, and the pages that quote them"
 	@echo "make bench-long  the others: hours"
-	@echo "make open-questions  the results, figures and numbers of docs/open-questions.md: 20 minutes"
+	@echo "make open-questions  the results, figures and numbers of docs/open-questions.md: 25 minutes"
 	@echo "make readme     README.md and docs/ with the figures of bench/results/"
 	@echo "make peers      everyone else on the same releases: bench/results/peers.md"
 	@echo "make test       set up, then lint, type-check and run the tests"
@@ -49,7 +49,7 @@ bench bench-long: $(READY)
 	$(BIN)/python bench/readme.py
 
 open-questions: $(READY)
-	$(BIN)/python bench/run.py ladder starts groups super_parent open_questions
+	$(BIN)/python bench/run.py ladder convergence starts groups super_parent open_questions
 	$(BIN)/python bench/readme.py
 
 readme: $(READY)

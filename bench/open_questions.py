@@ -1,6 +1,6 @@
 """The figures of docs/open-questions.md, from the results of the benches that it names.
 
-python bench/open_questions.py [NAME ...]     # ladder, starts, super_parent
+python bench/open_questions.py [NAME ...]     # ladder, convergence, starts, super_parent
 """
 
 import argparse
@@ -80,6 +80,52 @@ def ladder(result):
     return figure
 
 
+def convergence(result):
+    """Sweeps against N, K and the solver; the rate; how often plain and SQUAREM part."""
+    figure, axes = panels(1, 4, 2.9)
+    (sweeps, rates, features, solvers) = axes[0]
+    cells = result["cells"]
+    epsilons = sorted({c["epsilon"] for c in cells})
+    of = lambda **own: sorted(  # noqa: E731
+        (c for c in cells if all(c[k] == v for k, v in own.items())), key=lambda c: c["n_records"]
+    )
+    for epsilon, color in zip(epsilons, SHADES, strict=False):
+        own = of(epsilon=epsilon, n_features=5, solver="kkt")
+        N = [c["n_records"] for c in own]
+        sweeps.loglog(N, [c["plain"][0] for c in own], color=color, marker="o", ms=4,
+                      label=f"epsilon {epsilon:g}")  # fmt: skip
+        sweeps.loglog(N, [c["squarem"][0] for c in own], color=color, ls="--", marker="s", ms=3)
+        slow = [1 / max(1 - c["rate"][0], 1e-6) if c["rate"] else float("nan") for c in own]
+        rates.loglog(N, slow, color=color, marker="o", ms=4)
+        by_k = sorted(of(epsilon=epsilon, n_records=200, solver="kkt"),
+                      key=lambda c: c["n_features"])  # fmt: skip
+        K = [c["n_features"] for c in by_k]
+        features.loglog(K, [c["plain"][0] for c in by_k], color=color, marker="o", ms=4)
+        features.loglog(K, [c["squarem"][0] for c in by_k], color=color, ls="--", marker="s", ms=3)
+        features.set_xticks(K, [str(k) for k in K])
+        features.minorticks_off()
+    for solver, marker in (("kkt", "o"), ("armijo", "^"), ("mm", "v")):
+        own = sorted(of(n_records=200, n_features=5, solver=solver), key=lambda c: c["epsilon"])
+        at = [c["epsilon"] for c in own]
+        line = solvers.loglog(at, [c["plain"][0] for c in own], marker=marker, ms=4, label=solver)
+        color = line[0].get_color()
+        solvers.loglog(
+            at, [c["squarem"][0] for c in own], marker=marker, ms=3, ls="--", color=color
+        )
+    for axis, title, label in (
+        (sweeps, "sweeps to tolerance (median)", "N (K = 5)"),
+        (rates, "1 / (1 - rate) of plain sweeps", "N (K = 5)"),
+        (features, "sweeps to tolerance (median)", "features K (N = 200)"),
+        (solvers, "sweeps, by simplex solver", "epsilon (N = 200, K = 5)"),
+    ):
+        axis.set_title(title, fontsize=9)
+        axis.set_xlabel(label, fontsize=8)
+    sweeps.legend(fontsize=7, frameon=False)
+    sweeps.annotate("dashed: SQUAREM", (0.02, 0.02), xycoords="axes fraction", fontsize=7)
+    solvers.legend(fontsize=7, frameon=False)
+    return figure
+
+
 def starts(result):
     """The bound and the errors that each start ends in, at N = 200."""
     figure, axes = panels(1, 4, 2.9)
@@ -135,7 +181,7 @@ def super_parent(result):
     return figure
 
 
-DRAWN = {f.__name__: f for f in (ladder, starts, super_parent)}
+DRAWN = {f.__name__: f for f in (ladder, convergence, starts, super_parent)}
 
 
 def main():

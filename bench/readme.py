@@ -338,6 +338,22 @@ def ladder_size(what: str) -> str:
 
 
 @figure
+def convergence(what: str, N: str, epsilon: str, solver: str = "kkt") -> str:
+    """Median sweeps, "plain" or "squarem", or 1 / (1 - median rate)."""
+    of = cell("convergence", "cells", n_records=int(N), epsilon=float(epsilon), n_features=5,
+              solver=solver)  # fmt: skip
+    return two(1 / (1 - of["rate"][0]) if what == "time" else of[what][0])
+
+
+@figure
+def convergence_optima() -> str:
+    """In how many ascents plain sweeps and SQUAREM ended in two optima."""
+    cells = [c for c in result("convergence")["cells"] if not any(c["unfinished"])]
+    apart = sum(round(c["other_optimum"] * c["replicates"]) for c in cells)
+    return f"{apart} of {sum(c['replicates'] for c in cells):,}"
+
+
+@figure
 def starts(N: str, epsilon: str, start: str, quantity: str) -> str:
     """What a start ends in: bound, class_error, feature_error, or the share of emptied classes."""
     at = ("bound", "class_error", "feature_error", "emptied").index(quantity)

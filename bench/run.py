@@ -21,6 +21,7 @@ MINUTES = {
     "accuracy": 1,
     "armijo_steps": 5,
     "calibration_exact": 2,
+    "convergence": 5,
     "digits": 5,
     "exact_scale": 1,
     "exact_throughput": 1,
