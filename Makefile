@@ -8,7 +8,7 @@ WORKERS ?= auto
 # More requirements for pip, such as `PINS=jax==0.8.0`.
 PINS ?=
 
-.PHONY: help setup figure1 notebooks docs bench bench-long readme peers test test-slow test-oldest \
+.PHONY: help setup figure1 notebooks docs bench bench-long open-questions readme peers test test-slow test-oldest \
 	check format clean
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make notebooks  set up, run every notebook from top to bottom, keep the outputs"
 	@echo "make bench      the measurements of up to five minutes, and the pages that quote them"
 	@echo "make bench-long  the others: hours"
+	@echo "make open-questions  the results, figures and numbers of docs/open-questions.md: 25 minutes"
 	@echo "make readme     README.md and docs/ with the figures of bench/results/"
 	@echo "make peers      everyone else on the same releases: bench/results/peers.md"
 	@echo "make test       set up, then lint, type-check and run the tests"
@@ -45,6 +46,10 @@ notebooks: $(READY)
 # Every script ends by itself; `bench/run.py --help` says how to run some of them.
 bench bench-long: $(READY)
 	$(BIN)/python bench/run.py $(if $(filter bench-long,$@),--long)
+	$(BIN)/python bench/readme.py
+
+open-questions: $(READY)
+	$(BIN)/python bench/run.py ladder convergence starts groups super_parent open_questions
 	$(BIN)/python bench/readme.py
 
 readme: $(READY)

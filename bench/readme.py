@@ -383,6 +383,100 @@ def error_times_exact(name: str, design: str) -> str:
     return " and ".join(two(x) for x in ratios)
 
 
+# The paper's open questions.
+
+
+@functools.cache
+def cell(name: str, part: str, **own: Any) -> Any:
+    """The cell of a grid with the given values."""
+    cells = result(name)[part]
+    return next(c for c in cells if all(c[k] == v for k, v in own.items()))
+
+
+@figure
+def ladder(quantity: str, N: str, epsilon: str, *rungs: str) -> str:
+    """A quantity of some rungs at one cell."""
+    of = cell("ladder", "grid", n_records=int(N), epsilon=float(epsilon))
+    values = (of[rung][quantity][0] for rung in rungs)
+    return ", ".join(bare(x, 2) if "coverage" in quantity else two(x) for x in values)
+
+
+@figure
+def ladder_features(quantity: str, K: str, *rungs: str) -> str:
+    """The same at N = 200, epsilon = .1, for K features."""
+    of = cell("ladder", "features", n_records=200, epsilon=0.1, n_features=int(K))
+    values = (of[rung][quantity][0] for rung in rungs)
+    return ", ".join(bare(x, 2) if "coverage" in quantity else two(x) for x in values)
+
+
+@figure
+def ladder_size(what: str) -> str:
+    """How many replicates there were, and what was least among them."""
+    cells = result("ladder")["grid"]
+    if what == "replicates":
+        return f"{sum(c['replicates'] for c in cells):,}"
+    if what == "sizes":
+        return ", ".join(str(N) for N in sorted({c["n_records"] for c in cells}))
+    if what == "unfinished":
+        return str(sum(c["unfinished"] for c in cells))
+    if what in ("largest_fall", "largest_off"):
+        return power(max(c[what] for c in cells))
+    least = min(c[what] for c in cells)
+    return two(least) if least > 0.01 else power(least)
+
+
+@figure
+def convergence(what: str, N: str, epsilon: str, solver: str = "kkt") -> str:
+    """Median sweeps, "plain" or "squarem", or 1 / (1 - median rate)."""
+    of = cell("convergence", "cells", n_records=int(N), epsilon=float(epsilon), n_features=5,
+              solver=solver)  # fmt: skip
+    return two(1 / (1 - of["rate"][0]) if what == "time" else of[what][0])
+
+
+@figure
+def convergence_optima() -> str:
+    """In how many ascents plain sweeps and SQUAREM ended in two optima."""
+    cells = [c for c in result("convergence")["cells"] if not any(c["unfinished"])]
+    apart = sum(round(c["other_optimum"] * c["replicates"]) for c in cells)
+    return f"{apart} of {sum(c['replicates'] for c in cells):,}"
+
+
+@figure
+def starts(N: str, epsilon: str, start: str, quantity: str) -> str:
+    """What a start ends in: bound, class_error, feature_error, or the share of emptied classes."""
+    at = ("bound", "class_error", "feature_error", "emptied").index(quantity)
+    x = cell("starts", "cells", n_records=int(N), epsilon=float(epsilon))["starts"][start][at]
+    return bare(x, 2) if quantity in ("emptied", "class_error") else two(x)
+
+
+@figure
+def starts_share(what: str, N: str = "", epsilon: str = "") -> str:
+    """How often the best bound is elsewhere, and how often it is then the worse answer."""
+    cells = result("starts")["cells"]
+    if N:
+        cells = [cell("starts", "cells", n_records=int(N), epsilon=float(epsilon))]
+    elsewhere = sum(c["differing"] for c in cells)
+    worse = round(sum(c["differing"] * c["best_worse"] for c in cells))
+    total = sum(c["replicates"] for c in cells)
+    return f"{elsewhere} of {total:,}" if what == "elsewhere" else f"{worse} of {elsewhere}"
+
+
+@figure
+def super_parent(depends: str, epsilon: str) -> str:
+    """The median factor, and its least and largest."""
+    of = cell("super_parent", "cells", depends=depends == "depends", epsilon=float(epsilon))
+    least, most = of["log10_factors"][0], of["log10_factors"][-1]
+    return f"{of['median']:.1f} ({least:.1f} to {most:.1f})"
+
+
+@figure
+def groups(quantity: str, *names: str) -> str:
+    """A number of the posteriors with the totals, or without."""
+    values = (result("groups")[name][quantity] for name in names)
+    numbers = (x[0] if isinstance(x, list) else x for x in values)
+    return ", ".join(bare(x, 3) for x in numbers)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")

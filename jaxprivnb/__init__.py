@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxprivnb.exact.posterior import ExactPosterior as ExactPosterior
     from jaxprivnb.exact.prior import fit_prior as fit_prior
     from jaxprivnb.many.fit import fit_many as fit_many
+    from jaxprivnb.measurement import Group as Group
     from jaxprivnb.measurement import Measurement as Measurement
     from jaxprivnb.noise import Gaussian as Gaussian
     from jaxprivnb.noise import Geometric as Geometric
@@ -55,6 +56,7 @@ _HOME = {
     "ExactPosterior": "exact.posterior",
     "Gaussian": "noise",
     "Geometric": "noise",
+    "Group": "measurement",
     "Laplace": "noise",
     "Measurement": "measurement",
     "NoisyTables": "tables",

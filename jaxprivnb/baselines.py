@@ -25,7 +25,7 @@ def fit_naive(tables: NoisyTables, prior: Prior | None = None) -> DirichletPoste
     Where N is not known the mean of the tables' totals, rounded, is taken for it. Several releases
     are averaged, each weighed by the inverse of its variance; a count that is known to lie in an
     interval is its middle, or its only end, and one that was not published is 0. Public class
-    totals are not used.
+    totals and totals of groups of classes are not used.
     """
     check_type(tables).check("fit_naive")
     prior = resolve_prior(prior, tables.counts, tables.mask)
@@ -59,7 +59,9 @@ def at_face_value(tables: NoisyTables) -> NoisyTables:
     if N is None:
         by_table = jnp.where(tables.real, counts, 0).sum((-3, -1))
         N = jnp.maximum(jnp.round(by_table.mean()), 0)
-    return with_fields(tables, counts=counts, n_records=N, upper=None, also=(), class_totals=None)
+    return with_fields(
+        tables, counts=counts, n_records=N, upper=None, also=(), class_totals=None, groups=()
+    )
 
 
 def _face_value(one: Measurement, real: jax.Array) -> tuple[jax.Array, jax.Array]:

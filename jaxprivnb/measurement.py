@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxprivnb import validate
-from jaxprivnb._pytree import pytree_dataclass
+from jaxprivnb._pytree import pytree_dataclass, set_fields, static
 from jaxprivnb.noise import Known, Noise, log_interval, log_ratio
 
 
@@ -55,6 +55,62 @@ class Measurement:
         blank = lambda x: None if x is None else jnp.where(real, x, 0)  # noqa: E731
         noise = jax.tree.map(per_cell, self.noise)
         return Seen(jnp.where(real, self.counts, 0), blank(self.upper), noise)
+
+
+@pytree_dataclass
+class Group:
+    """The total of some classes, noisy or public: #(Y in classes) + noise.
+
+    The groups of `NoisyTables(..., groups=...)` must be laminar: of any two, one holds the other or
+    they have no class in common.
+    """
+
+    classes: tuple[int, ...] = static()
+    """The classes, from 0 on; kept in order."""
+    total: Any
+    """What was published, float `[...]`."""
+    noise: Any = None
+    """The noise that was added; its scale is `[...]`. None: the total is public as it is."""
+
+    def __post_init__(self) -> None:
+        set_fields(self, classes=validate.class_group("classes", self.classes))
+        if self.noise is None:
+            set_fields(self, noise=Known())
+
+    def is_valid(self) -> jax.Array:
+        """Bool scalar, for one dataset."""
+        ok = jnp.isfinite(self.total)
+        for leaf in jax.tree.leaves(self.noise):
+            ok &= jnp.isfinite(leaf) & (leaf > 0)
+        return ok
+
+    def check(self, name: str) -> None:
+        """Raise unless this is the total of one dataset's group, as far as values are known."""
+        validate.group_total(f"{name}total", self.total, public=isinstance(self.noise, Known))
+        for leaf in jax.tree.leaves(self.noise):
+            validate.positive(f"{name}noise.{self.noise.parameter}", leaf)
+
+    def log_factor(self, n_records: jax.Array) -> jax.Array:
+        """log P(what was published | n) at its largest for n = 0..N, scalar."""
+        return self._seen.log_factor(self.likeliest(n_records)[None])[0]
+
+    def log_relative(self, n_records: jax.Array, n: jax.Array) -> jax.Array:
+        """log P(what was published | n) less that, at counts n `[S]`; at most 0 in 0..N."""
+        return self._seen.log_relative(self.likeliest(n_records)[None], n[None])[0]
+
+    def likeliest(self, n_records: jax.Array) -> jax.Array:
+        """The n of 0..N at which what was published is likeliest, scalar.
+
+        Densities of noise rise up to 0 and fall from there.
+        """
+        ends = jnp.stack([jnp.floor(self.total), jnp.ceil(self.total)])
+        ends = jnp.clip(ends, 0, n_records)
+        low, high = self.noise.log_prob(self.total - ends)
+        return jnp.where(high > low, ends[1], ends[0])
+
+    @property
+    def _seen(self) -> "Seen":
+        return Seen(self.total[None], None, self.noise)
 
 
 class Seen(NamedTuple):

@@ -196,6 +196,7 @@ def combine(first: NoisyTables, *others: NoisyTables | Measurement) -> NoisyTabl
         n_records=_one_n(plain),
         also=tuple(m for one in plain for m in one.measurements)[1:],
         class_totals=_one_class_totals(plain),
+        groups=tuple(g for one in plain for g in one.groups),
     )
 
 
@@ -230,6 +231,7 @@ def _combined_by_name(releases: list[Any]) -> NamedTables:
         also=tuple(measurements[1:]),
         mask=_shortest(mask),
         class_totals=_one_class_totals(releases),
+        groups=tuple(g for one in releases for g in one.groups),
         domain=domain,
         guarantees=tuple(g for one in releases for g in _guarantees(one)),
     )

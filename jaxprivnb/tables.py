@@ -5,7 +5,7 @@ n[i,k,j] = #(Y=i, X_k=j) and m = n + noise. Arrays are `[I, K, J]`; a feature wi
 categories has its other cells masked, and a masked cell contributes nothing anywhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import jax
@@ -14,9 +14,9 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxprivnb import totals, validate
-from jaxprivnb._pytree import pytree_dataclass, set_fields, shapes_repr
-from jaxprivnb.measurement import Measurement
-from jaxprivnb.noise import Noise
+from jaxprivnb._pytree import pytree_dataclass, set_fields, shapes_repr, with_fields
+from jaxprivnb.measurement import Group, Measurement
+from jaxprivnb.noise import Known, Noise
 
 
 @pytree_dataclass
@@ -26,9 +26,9 @@ class NoisyTables:
     Leading axes are allowed before `[I, K, J]`; every array then carries them, so a batch can be
     indexed with `jax.tree.map(lambda x: x[r], tables)` and mapped with `jax.vmap`.
 
-    The last four fields are for tables that were not published as they came from the noise, or not
-    alone; `jaxprivnb.processed` and `jaxprivnb.combine` fill them in. The exact posterior takes all
-    of them; other fits say what they do not take.
+    The last five fields are for tables that were not published as they came from the noise, or not
+    alone; `jaxprivnb.processed` and `jaxprivnb.combine` fill some of them in. The exact posterior
+    takes all of them; other fits say what they do not take.
     """
 
     counts: Any
@@ -55,6 +55,9 @@ class NoisyTables:
     """Further releases of the same counts; each has `counts` of the same shape."""
     class_totals: Any = None
     """n_i where they are public, float `[..., I]`; NaN for those that are not."""
+    groups: tuple[Group, ...] = ()
+    """Totals of groups of classes, each published with noise of its own, at any number of levels:
+    of any two groups one holds the other, or they have no class in common."""
 
     def __post_init__(self) -> None:
         counts = validate.as_float_array("counts", self.counts)
@@ -71,10 +74,16 @@ class NoisyTables:
             validate.class_totals(public, counts.shape[:-2])
         set_fields(self, counts=counts, n_records=N, noise=noise, mask=mask)
         set_fields(self, upper=upper, also=also, class_totals=public)
+        set_fields(self, groups=_resolved_groups(self.groups, counts, known))
         if not batch:
             for name, one in self._named_measurements():
                 if one.upper is not None:
                     one.check(name, mask)
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        for r, group in enumerate(self.groups):
+            group.check(f"groups[{r}].")
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -84,7 +93,7 @@ class NoisyTables:
     @property
     def is_plain(self) -> bool:
         """Whether N is known and noisy counts, published once and as they are, are all there is."""
-        beside = (self.upper, self.class_totals, *self.also)
+        beside = (self.upper, self.class_totals, *self.also, *self.groups)
         return self.n_records is not None and all(x is None for x in beside)
 
     def _named_measurements(self) -> Iterator[tuple[str, Measurement]]:
@@ -126,6 +135,7 @@ class NoisyTables:
         if validate.is_concrete(self.counts):
             for name, one in self._named_measurements():
                 one.check(name, self.mask)
+            self._check_groups()
             if self.n_records is not None:
                 validate.n_records(self.n_records, self.counts.dtype, ())
             totals.warn(self, stacklevel=4)
@@ -142,6 +152,7 @@ class NoisyTables:
             ("intervals of noisy counts (upper)", self.upper is not None),
             ("several releases (also)", bool(self.also)),
             ("public class totals (class_totals)", self.class_totals is not None),
+            ("totals of groups of classes (groups)", bool(self.groups)),
         ):
             if there:
                 raise ValueError(f"{function} does not take {what}; {way_on}")
@@ -155,6 +166,8 @@ class NoisyTables:
             ok &= _is_count(self.n_records)
         if self.class_totals is not None:
             ok &= jnp.all(jnp.isnan(self.class_totals) | _is_count(self.class_totals))
+        for group in self.groups:
+            ok &= group.is_valid()
         return ok
 
     def __repr__(self) -> str:
@@ -173,6 +186,7 @@ class NoisyTables:
         found = [f", {len(self.also) + 1} releases"] if self.also else []
         found += [", intervals"] if any(x.upper is not None for x in self.measurements) else []
         found += [", public class totals"] if self.class_totals is not None else []
+        found += [f", totals of {len(self.groups)} groups"] if self.groups else []
         return "".join(found)
 
     def _is_whole(self) -> bool:
@@ -185,6 +199,9 @@ class NoisyTables:
         arrays = [counts, *scales, *(x for x in optional if x is not None)]
         also = getattr(self, "also", None)
         if not isinstance(also, tuple) or not all(isinstance(x, Measurement) for x in also):
+            return False
+        groups = getattr(self, "groups", None)
+        if not isinstance(groups, tuple) or not all(isinstance(x, Group) for x in groups):
             return False
         if not isinstance(noise, Noise) or not all(
             isinstance(x, jax.Array | np.ndarray) for x in arrays
@@ -301,14 +318,16 @@ def check_type(tables: Any) -> NoisyTables:
     )
 
 
-def noise_for(noise: Any, dtype: DTypeLike, batch: tuple[int, ...], n_features: int) -> Any:
-    """The argument `noise`, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
+def noise_for(
+    noise: Any, dtype: DTypeLike, batch: tuple[int, ...], n_features: int, *, name: str = "noise"
+) -> Any:
+    """A noise, checked, in `dtype`, its scale shaped `batch` or `batch + [K]`."""
     if not isinstance(noise, Noise) or isinstance(noise, type):
         raise TypeError(
-            "noise must be Laplace, Geometric, Gaussian or another noise object, "
+            f"{name} must be Laplace, Geometric, Gaussian or another noise object, "
             f"got {validate.describe(noise)}"
         )
-    name = f"noise.{noise.parameter}"
+    name = f"{name}.{noise.parameter}"
     return jax.tree.map(
         lambda x: validate.noise_parameter(
             name, validate.as_float_array(name, x, dtype), batch, n_features
@@ -325,6 +344,30 @@ def _like_counts(name: str, x: Any, counts: jax.Array) -> jax.Array | None:
     if array.shape != counts.shape:
         raise ValueError(f"{name} must have the shape of counts {counts.shape}, got {array.shape}")
     return array
+
+
+def _resolved_groups(groups: Any, counts: jax.Array, n_known: bool) -> tuple[Group, ...]:
+    """The argument `groups`, checked, in the dtype of `counts` and with its leading axes."""
+    if isinstance(groups, Group) or not isinstance(groups, Iterable):
+        raise TypeError(f"groups must be a sequence of Group, got {validate.describe(groups)}")
+    batch, I, found = counts.shape[:-3], counts.shape[-3], []
+    for r, group in enumerate(groups):
+        if not isinstance(group, Group):
+            raise TypeError(f"groups[{r}] must be a Group, got {validate.describe(group)}")
+        name, noise = f"groups[{r}].", group.noise
+        total = validate.as_float_array(f"{name}total", group.total, counts.dtype)
+        total = validate.broadcast_to_batch(f"{name}total", total, batch)
+        if not isinstance(noise, Known):
+            noise = noise_for(noise, counts.dtype, batch, 1, name=f"{name}noise")
+            noise = jax.tree.map(lambda s: s.reshape(batch), noise)
+        found.append(with_fields(group, total=total, noise=noise))
+        if not n_known and 1 < len(group.classes) < I:
+            raise ValueError(
+                f"n_records must be known beside {name[:-1]}, the total of some of several classes;"
+                " without it groups may be of one class, or of all"
+            )
+    validate.laminar("groups", [group.classes for group in found], I)
+    return tuple(found)
 
 
 def _resolved(name: str, one: Any, counts: jax.Array) -> Measurement:

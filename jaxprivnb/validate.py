@@ -234,6 +234,44 @@ def class_totals(x: jax.Array, shape: tuple[int, ...]) -> None:
         )
 
 
+def class_group(name: str, classes: Any) -> tuple[int, ...]:
+    """The numbers of a group's classes, in order."""
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise TypeError(f"{name} must be whole numbers, one a class, got {describe(classes)}")
+    found = sorted(whole_number(name, i) for i in classes)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{name} must be at least one class, each named once")
+    return tuple(found)
+
+
+def laminar(name: str, groups: Sequence[tuple[int, ...]], n_classes: int) -> None:
+    """Raise unless all groups are of classes that exist, and nested or disjoint."""
+    for r, group in enumerate(groups):
+        if group[-1] >= n_classes:
+            raise ValueError(
+                f"{name}[{r}].classes must be of 0, ..., {n_classes - 1}, as counts has "
+                f"{n_classes} classes; got {group[-1]}"
+            )
+        for s, other in enumerate(groups[:r]):
+            both = set(group) & set(other)
+            if both and len(both) < min(len(group), len(other)):
+                raise ValueError(
+                    f"{name} must be nested or have no class in common: {name}[{s}] and "
+                    f"{name}[{r}] overlap. Leave one of them out; no sum over one total at a time "
+                    "goes over both"
+                )
+
+
+def group_total(name: str, total: jax.Array, *, public: bool) -> None:
+    """Raise unless one group's total is finite, and a whole number >= 0 where it is `public`."""
+    if not is_concrete(total) or total.ndim:
+        return
+    value = float(total)
+    if not math.isfinite(value) or (public and not (value >= 0 and value.is_integer())):
+        kind = "a whole number >= 0, as it is public (no noise)" if public else "finite"
+        raise ValueError(f"{name} must be {kind}, got {value:g}")
+
+
 def log_weights(name: str, x: jax.Array, batch: tuple[int, ...]) -> None:
     """Raise unless `x` has one entry a number of records, below inf and not all -inf."""
     if x.ndim != len(batch) + 1 or x.shape[:-1] != batch or x.shape[-1] == 0:

@@ -54,7 +54,13 @@ def enumerate_posterior(counts, n_records, noise_log_prob, prior_class, prior_fe
 
 
 def enumerate_factors(
-    log_factor, log_weight_of_n, prior_class, prior_feature, mask=None, class_totals=None
+    log_factor,
+    log_weight_of_n,
+    prior_class,
+    prior_feature,
+    mask=None,
+    class_totals=None,
+    log_of_classes=None,
 ):
     """Weigh every integer table, whatever was published of its cells.
 
@@ -65,6 +71,7 @@ def enumerate_factors(
         prior_feature: `[I, K, J]`.
         mask: bool `[K, J]` or `[I, K, J]`.
         class_totals: `[I]`, NaN where they are not public.
+        log_of_classes: of class counts `[I]`, log P(what else was published | these).
     """
     alpha = np.asarray(prior_feature, np.float64)
     I, K, J = alpha.shape
@@ -97,6 +104,8 @@ def enumerate_factors(
                 if (n_class[public] != np.asarray(class_totals)[public]).any():
                     continue
             log_class = log_n + dirichlet_multinomial(n_class, a)
+            if log_of_classes is not None:
+                log_class += log_of_classes(n_class)
             blocks = [
                 list(zip(*block_tables(n_class[i], i, k), strict=True))
                 for i in range(I)

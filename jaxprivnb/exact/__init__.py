@@ -25,6 +25,9 @@ a flat prior and noise of the form exp(-|x| / b) have a closed form (`closed.py`
 one place that chooses a path and the lengths of its windows (`windows.py`), and, where a path has
 lost too much, the next wider one.
 
+**Groups.** Totals of groups of classes are factors of the class counts' messages, and where a group
+is of some of several classes the last line above is a tree of convolutions (`groups.py`).
+
 **Certificate.** What windows leave out, what wraps around a transform and what rounding may have
 added is bounded, not guessed, and becomes `lost_mass` (`certificate.py`).
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxprivnb.exact.dataset import Dataset, dataset
@@ -141,6 +142,9 @@ def class_centre(data: Dataset) -> Aims:
         public = jnp.isfinite(data.class_totals)
         mean = jnp.where(public, data.class_totals, mean)
         variance = jnp.where(public, 1e-6 * jnp.min(variance), variance)
+    alone = mean
+    if data.groups:
+        mean = _with_groups(data, mean, variance, N)
     if data.log_n is None:
         missing = N - mean.sum()
         for _ in range(4):
@@ -154,7 +158,32 @@ def class_centre(data: Dataset) -> Aims:
     reach = _fall_to(data, J, scale) + 4 * jnp.sqrt(variance) + jnp.abs(missing)
     # Tables that disagree by far more than their noise leave the mode anywhere between them.
     odd = jnp.maximum(spread - 4 / jnp.sqrt(precision.max(-1)), 0)
+    if data.groups:
+        odd = odd + jnp.abs(mean - alone)
     return Aims(mean, jnp.minimum(reach + 2 * odd, N + 1), jnp.sqrt(variance))
+
+
+def _with_groups(data: Dataset, mean: jax.Array, variance: jax.Array, N: jax.Array) -> jax.Array:
+    """Class counts `[I]` between what each is thought to be, the groups' totals, and N: as if all
+    noise were normal.
+    """
+    least = jnp.min(variance)
+    precision, pull = jnp.diag(1 / variance), mean / variance
+
+    def add(classes: tuple[int, ...], total: jax.Array, square: jax.Array) -> None:
+        nonlocal precision, pull
+        own = np.zeros(len(mean), mean.dtype)
+        own[list(classes)] = 1
+        precision = precision + np.outer(own, own) / square
+        pull = pull + own * total / square
+
+    for group in data.groups:
+        scales = jax.tree.leaves(group.noise)
+        square = 2 * jnp.square(scales[0]) if scales else jnp.zeros_like(least)
+        add(group.classes, group.likeliest(N), jnp.maximum(square, 1e-4 * least))
+    if data.log_n is None:
+        add(tuple(range(len(mean))), N, 1e-4 * least)
+    return jnp.clip(jnp.linalg.solve(precision, pull), 0, N)
 
 
 def _log_falls(data: Dataset, x: jax.Array, scale: jax.Array) -> jax.Array:

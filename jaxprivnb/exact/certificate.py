@@ -9,8 +9,9 @@ are Chernoff's bounds c_ik(n) <= exp(b - s n), and the concavity of log f:
 
 is a mean of prod_j f(m_j - l_j) over tables with sum_j l_j = n, at most f((S - n) / J)^J with
 S = sum_j m_j (`measurement.py`). The smallest is summed over stretches of doubling length, on which
-every other factor is monotone. One minus the ratio of the computed evidence to the sum of these is
-`lost_mass`.
+every other factor is monotone. What a group's total says is at most its largest value, which was
+taken out of it, and for totals beyond that no more than at the least total there. One minus the
+ratio of the computed evidence to the sum of these is `lost_mass`.
 """
 
 import jax
@@ -38,7 +39,7 @@ def lost_mass(
     """(The bound, scalar in [0, 1]; P(n_i = n) under the upper bounds, `[I, W]`)."""
     N, start, window = data.n_records, messages.start, messages.log_c.shape[-1]
     log_h = log_class_messages(messages.log_most, data, start, whole=whole)
-    most = root_of(log_h, data, start)
+    most = root_of(log_h, data, start, whole=whole)
     inside = most.log_total + jnp.log1p(most.rounding) + _rounding_of_logs(messages, log_h, found)
     if messages.tails is None:
         share = jnp.where(window > N, _share(found.log_total, inside), 1)
@@ -142,4 +143,12 @@ def _log_beyond(
         n = data.class_totals[:, None]
         least, most = jnp.minimum(near, far), jnp.maximum(near, far)
         exists &= jnp.isnan(n) | ((least <= n) & (n <= most))
+    for r, group in enumerate(data.groups):
+        # A group has no fewer records than any class in it; a class alone has no more, either.
+        best = group.likeliest(N)
+        for i in group.classes:
+            up, down = near[0, i], near[1, i]  # the counts nearest to the window
+            each = each.at[0, i].add(data.log_group(r, jnp.maximum(up, best)))
+            if len(group.classes) == 1:
+                each = each.at[1, i].add(data.log_group(r, jnp.minimum(down, best)))
     return logsumexp(jnp.where(exists, each, -jnp.inf), axis=(0, 2))

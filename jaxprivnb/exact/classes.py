@@ -13,6 +13,9 @@ Where N is not known it is summed over, with weights pi(N):
 
 The largest total T of the windows less N is then one more count, with a message of its own,
 rho(N) = pi(N) / ((sum a)_N / N!): all counts together add up to T, and nothing else is new.
+
+Totals of groups of classes are factors: of a class's own message, of N, or, where a group is of
+some of several classes, of a node of the tree in `groups.py`.
 """
 
 import math
@@ -23,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp
 
+from jaxprivnb.exact import groups
 from jaxprivnb.exact.dataset import Dataset
 from jaxprivnb.exact.products import product_and_others
 from jaxprivnb.exact.rising import log_rising, log_rising_window
@@ -85,6 +89,8 @@ def log_class_messages(
     if data.class_totals is not None:
         public = data.class_totals[:, None]
         inside &= jnp.isnan(public) | (n == public)
+    for r, i in data.single:
+        per_class = per_class.at[i].add(data.log_group(r, n[i]))
     return jnp.where(inside, per_class + (log_c - per_block).sum(1), -jnp.inf)
 
 
@@ -95,6 +101,8 @@ def log_rho(data: Dataset, N: jax.Array) -> jax.Array:
     if size:
         at = jnp.clip(N, 0, size - 1).astype(jnp.int32)
         prior = jnp.where(size > N, data.log_n[at], -jnp.inf)
+    for r in data.all_together:
+        prior = prior + data.log_group(r, N)
     return jnp.where(N >= 0, prior - log_rising(jnp.maximum(N, 0), data.a_class.sum()), -jnp.inf)
 
 
@@ -132,10 +140,25 @@ def root(every: Rows, window: int | None = None) -> Root:
     return Root(log_total, pmf[:-1, :window], lax.rev(pmf[-1], (0,)), rounding)
 
 
-def root_of(log_h: jax.Array, data: Dataset, start: jax.Array) -> Root:
-    """The same from the classes' messages `[I, W]` on windows that begin at `start`."""
+def root_of(log_h: jax.Array, data: Dataset, start: jax.Array, *, whole: bool) -> Root:
+    """The same from the classes' messages `[I, W]` on windows that begin at `start`.
+
+    `whole` says whether these hold 0..N.
+    """
+    if data.nested:
+        log_total, pmf, rounding = groups.root(log_h, data, start, whole=whole)
+        return Root(log_total + _log_of_n(data), pmf, None, rounding)
+    if data.all_together and data.log_n is None:
+        found = root(rows(log_h, data, start))
+        return found._replace(log_total=found.log_total + _log_of_n(data))
     every = rows(log_h, data, start)
     return root(every, None if data.log_n is None else log_h.shape[-1])
+
+
+def _log_of_n(data: Dataset) -> jax.Array:
+    """What totals of all classes together say of N, which is known; scalar."""
+    N = data.n_records[None]
+    return sum((data.log_group(r, N)[0] for r in data.all_together), jnp.zeros_like(N[0]))
 
 
 def _root(

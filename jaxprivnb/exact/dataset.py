@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxprivnb import validate
 from jaxprivnb.exact.rising import log_rising, log_rising_window
-from jaxprivnb.measurement import Seen
+from jaxprivnb.measurement import Group, Seen
 from jaxprivnb.noise import Known
 from jaxprivnb.tables import NoisyTables, Prior
 
@@ -47,6 +47,8 @@ class Dataset(NamedTuple):
     """Concentrations of P(Y), `[I]`."""
     class_totals: jax.Array | None
     """n_i where it is public, `[I]`, NaN where it is not; None if none is."""
+    groups: tuple[Group, ...]
+    """Groups of classes with totals of their own."""
 
     @property
     def A(self) -> jax.Array:  # noqa: N802
@@ -62,6 +64,31 @@ class Dataset(NamedTuple):
         """What was taken out of the weights, log of the factor at the anchor, `[I, K, J]`."""
         each = sum(one.log_factor(self.anchor) for one in self.seen)
         return jnp.where(self.real, each, 0)
+
+    def log_group(self, r: int, n: jax.Array) -> jax.Array:
+        """log P(what was published of group r's total | n), less its largest, at n `[S]`."""
+        return self.groups[r].log_relative(self.n_records, n)
+
+    def log_group_constants(self) -> jax.Array:
+        """The sum of what was taken out of these, scalar."""
+        found = (group.log_factor(self.n_records) for group in self.groups)
+        return sum(found, jnp.zeros_like(self.n_records))
+
+    @property
+    def single(self) -> tuple[tuple[int, int], ...]:
+        """(Number, its class) of every group of one class."""
+        return tuple((r, g.classes[0]) for r, g in enumerate(self.groups) if len(g.classes) == 1)
+
+    @property
+    def all_together(self) -> tuple[int, ...]:
+        """Numbers of the groups of all of several classes, whose total is N."""
+        I = len(self.a_class)
+        return tuple(r for r, g in enumerate(self.groups) if len(g.classes) == I > 1)
+
+    @property
+    def nested(self) -> bool:
+        """Whether any group is of some of several classes."""
+        return len(self.groups) > len(self.single) + len(self.all_together)
 
     def log_factor(self, l: jax.Array) -> jax.Array:
         """log P(what was published | l), less its value at the anchor, at l `[I, K, J, ...]`."""
@@ -128,6 +155,7 @@ def dataset(tables: NoisyTables, prior: Prior) -> Dataset:
         a=jnp.where(real, prior.feature, 0),
         a_class=prior.class_,
         class_totals=tables.class_totals,
+        groups=tables.groups,
     )
 
 

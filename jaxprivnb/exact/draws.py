@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxprivnb.exact import groups
 from jaxprivnb.exact.classes import rows, suffixes, tilted
 from jaxprivnb.exact.dataset import Cells, Dataset
 from jaxprivnb.exact.fourier import Splits
@@ -44,6 +45,8 @@ def draw(
     start: jax.Array,
     splits: Splits,
     first_l: jax.Array,
+    *,
+    whole: bool,
 ) -> Draws:
     """n draws; the tables of a key do not depend on whether parameters are used.
 
@@ -56,11 +59,16 @@ def draw(
         start: the first counts of these, `[I]`.
         splits: of the blocks.
         first_l: the first counts of its windows of cells, `[I, C]`.
+        whole: the messages hold 0..N.
     """
     key_n, key_cells, key_probs = jax.random.split(key, 3)
-    every = rows(log_h, data, start)
-    u = jax.random.uniform(key_n, (n, len(every.log_h)), log_h.dtype)
-    n_class = _class_counts(u, *every)[:, : len(log_h)]  # [n, I]
+    if data.nested:
+        u = jax.random.uniform(key_n, (n, len(log_h)), log_h.dtype)
+        n_class = groups.draw_class_counts(u, log_h, data, start, whole=whole)
+    else:
+        every = rows(log_h, data, start)
+        u = jax.random.uniform(key_n, (n, len(every.log_h)), log_h.dtype)
+        n_class = _class_counts(u, *every)[:, : len(log_h)]  # [n, I]
     drawn = _cells(key_cells, n_class, cells, splits, first_l, start)
     probs = _dirichlets(key_probs, data.a_class + n_class, cells.rows(data.a) + drawn, cells)
     return Draws(cells.table(drawn).astype(jnp.int32), *probs)

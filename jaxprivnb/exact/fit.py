@@ -394,6 +394,10 @@ def benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTab
 
     first, *more = map(safely, tables.measurements)
     also = tuple(with_fields(x, **m) for x, m in zip(tables.also, more, strict=True))
+    groups = tuple(
+        with_fields(g, total=pick(g.total, 0), noise=jax.tree.map(lambda s: pick(s, 1), g.noise))
+        for g in tables.groups
+    )
     N, totals = tables.n_records, tables.class_totals
     clean = with_fields(
         tables,
@@ -401,6 +405,7 @@ def benign(good: jax.Array, tables: NoisyTables, prior: Prior) -> tuple[NoisyTab
         also=also,
         n_records=None if N is None else pick(N, 0),
         class_totals=None if totals is None else pick(totals, jnp.nan),
+        groups=groups,
     )
     prior_good, log_n = prior.is_valid(tables.real), prior.n_records
     return clean, with_fields(

@@ -424,8 +424,9 @@ def _draw(
         of, path = _passed(one) if up is None else up, one.path.questions
         own, sizes = (extent, lengths) if extent is not None else _whole_extent(one, of)
         splits = path.splits(of.messages, own.first_l, sizes[0])
+        start = of.messages.start
         return draws.draw(
-            key, n, of.data, path.cells, of.log_h, of.messages.start, splits, own.first_l
+            key, n, of.data, path.cells, of.log_h, start, splits, own.first_l, whole=path.whole
         )
 
     return drawn(self, keys)

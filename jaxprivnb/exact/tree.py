@@ -43,7 +43,7 @@ class Pass(NamedTuple):
         Where N is not known it is a sum over N, under weights that need not add up to 1.
         """
         data, messages = self.data, self.messages
-        taken = messages.log_shift.sum() + data.log_constants().sum()
+        taken = messages.log_shift.sum() + data.log_constants().sum() + data.log_group_constants()
         if messages.tails is not None:
             taken = taken + log_anchor(data, messages.start).sum()
         if data.log_n is not None:
@@ -64,4 +64,5 @@ def upward(tables: NoisyTables, prior: Prior, path: Path, aims: Aims | None = No
     data = dataset(tables, prior)
     messages = path.messages(data, aims)
     log_h = log_class_messages(messages.log_c, data, messages.start, whole=path.whole)
-    return Pass(data, messages, log_h, root_of(log_h, data, messages.start))
+    together = root_of(log_h, data, messages.start, whole=path.whole)
+    return Pass(data, messages, log_h, together)
