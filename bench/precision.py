@@ -16,9 +16,9 @@ import numpy as np
 from common import write
 
 from jaxprivnb.study.load import read_study_rows
+from jaxprivnb.study.missing import study_status
 from jaxprivnb.study.run import run_study
 from jaxprivnb.study.specfile import parse_spec
-from jaxprivnb.study.status import study_status
 from jaxprivnb.study.summary import summarise
 
 GRID = """\

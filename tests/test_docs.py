@@ -30,7 +30,7 @@ def test_every_example_runs_and_prints_what_is_shown(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    ran = dict(re.findall(r"(\w+)\.md: (\d+) examples", done.stdout))
+    ran = dict(re.findall(r"([\w-]+)\.md: (\d+) examples", done.stdout))
     assert set(ran) == {p.stem for p in PAGES}
     for page in ("README", "index", "method", "exact", "choosing", "privacy", "studies", "extend"):
         assert int(ran[page]) > 0

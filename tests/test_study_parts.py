@@ -15,9 +15,9 @@ from test_study_plan import MORE, TEXT, changed, digests
 from jaxprivnb import cli
 from jaxprivnb.cli.exits import EXIT_INCOMPLETE, EXIT_STORAGE, EXIT_USAGE
 from jaxprivnb.study.load import load_study
+from jaxprivnb.study.missing import study_status
 from jaxprivnb.study.run import run_study
 from jaxprivnb.study.specfile import parse_spec
-from jaxprivnb.study.status import study_status
 
 pytest.importorskip("pyarrow")
 

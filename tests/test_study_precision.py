@@ -12,12 +12,12 @@ from test_study_plan import changed, digests
 from jaxprivnb.study.chunks import cuts, n_chunks, rounds
 from jaxprivnb.study.display import LiveDisplay, LogDisplay
 from jaxprivnb.study.load import load_study, read_study_rows
-from jaxprivnb.study.plan import Plan
+from jaxprivnb.study.missing import format_status, study_status
 from jaxprivnb.study.precision import Look, Progress, Share
 from jaxprivnb.study.run import run_study
+from jaxprivnb.study.schedule import Schedule
 from jaxprivnb.study.spec import Precision, Replicates, SpecError, from_dict
 from jaxprivnb.study.specfile import parse_spec
-from jaxprivnb.study.status import format_status, study_status
 from jaxprivnb.study.summary import summarise
 
 pytest.importorskip("pyarrow")
@@ -186,7 +186,7 @@ def made_up(monkeypatch, values):
     r = np.tile(np.arange(40), 2)
     codes = np.repeat([0, 1], 40)
     names = {"parameter": r // 2, "dataset": r % 2, "noise_draw": 0 * r, "method": None}
-    progress = Progress(Plan([SPEC]), lambda number, columns: Rows(names | values))
+    progress = Progress(Schedule([SPEC]), lambda number, columns: Rows(names | values))
     progress.begin([0])
     return progress.looks[0]
 
@@ -232,7 +232,7 @@ def test_displays_show_the_error_reached(sure, tmp_path):
     assert "(100%)" in lines[-1]
 
     shown = LiveDisplay(console.Console(file=live, width=160, force_terminal=True))
-    shown.progress = Progress(Plan([SPEC]), None)
+    shown.progress = Progress(Schedule([SPEC]), None)
     shown.progress.begin([])
     shown.start(SPEC, [])
     shown.progress.looks[0] = Look(40, "naive", "se_class", 0.18, 0.12, True)

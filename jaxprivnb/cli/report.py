@@ -37,7 +37,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     """
     from jaxprivnb.privacy.sealed import try_output
 
-    try_output(arguments.out, {"what is reported": arguments.source})
+    what = "the study" if os.path.isdir(arguments.source) else "the release"
+    try_output(arguments.out, {what: arguments.source})
     # No window is needed, and there may be none.
     require("matplotlib", "figures", "a report").use("Agg")
     if os.path.isdir(arguments.source):

@@ -158,7 +158,7 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     """Say what is missing."""
-    from jaxprivnb.study.status import format_status, study_status
+    from jaxprivnb.study.missing import format_status, study_status
 
     if arguments.spec or arguments.out or arguments.part:
         raise ValueError("--status takes nothing but the study's folder")

@@ -13,8 +13,8 @@ from typing import Any
 from jaxprivnb.extras import require
 from jaxprivnb.methods import METHODS, register
 from jaxprivnb.study.folder import Receipt, StudyFolder
-from jaxprivnb.study.plan import Plan
 from jaxprivnb.study.run import Finished, Follow, compute_and_store
+from jaxprivnb.study.schedule import Schedule
 from jaxprivnb.study.spec import Spec, from_dict
 
 _RETRIES = 2
@@ -22,7 +22,7 @@ _RETRIES = 2
 
 
 def dask_engine(
-    plan: Plan,
+    schedule: Schedule,
     folder: StudyFolder,
     pending: list[int],
     *,
@@ -33,9 +33,9 @@ def dask_engine(
     """Submit every pending chunk; yield them as they are stored."""
     distributed = require("distributed", "cluster", "the dask engine")
     with _client(distributed, workers, address) as client:
-        client.register_plugin(_methods_plugin(distributed, plan.spec))
-        descriptions, url = [spec.to_dict() for spec in plan.specs], folder.storage.url
-        name = f"{plan.spec.name}-{plan.spec.fingerprint}"
+        client.register_plugin(_methods_plugin(distributed, schedule.spec))
+        descriptions, url = [spec.to_dict() for spec in schedule.specs], folder.storage.url
+        name = f"{schedule.spec.name}-{schedule.spec.fingerprint}"
 
         def submit(number: int) -> Any:
             return client.submit(
@@ -64,8 +64,8 @@ def worker_task(
     descriptions: list[dict[str, Any]], url: str, number: int
 ) -> tuple[tuple[int, ...], float]:
     """What a worker runs: everything it needs is in the arguments."""
-    plan = Plan([from_dict(description) for description in descriptions])
-    finished = compute_and_store(StudyFolder(url, plan), number)
+    schedule = Schedule([from_dict(description) for description in descriptions])
+    finished = compute_and_store(StudyFolder(url, schedule), number)
     return tuple(finished.receipt), finished.seconds
 
 

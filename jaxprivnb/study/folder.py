@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from jaxprivnb._version import __version__
 from jaxprivnb.extras import require
 from jaxprivnb.storage import Storage, StorageError, open_storage
-from jaxprivnb.study.plan import Plan, continues
+from jaxprivnb.study.schedule import Schedule, continues
 from jaxprivnb.study.schema import NAMES, row_table
 from jaxprivnb.study.spec import Spec
 from jaxprivnb.study.specfile import check_fields
@@ -52,13 +52,13 @@ class StudyFolder:
 
     Args:
         out: a folder or URL.
-        plan: of the study, or its one spec.
+        schedule: of the study, or its one spec.
         manifest: what this run calls its manifest, where others run beside it.
     """
 
-    def __init__(self, out: str, plan: Plan | Spec, *, manifest: str = MANIFEST) -> None:
+    def __init__(self, out: str, schedule: Schedule | Spec, *, manifest: str = MANIFEST) -> None:
         self.storage: Storage = open_storage(out)
-        self.plan = plan if isinstance(plan, Plan) else Plan([plan])
+        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule([schedule])
         self.manifest = manifest
         self.done: dict[int, Receipt] = {}
         self._saved_at = 0.0
@@ -66,19 +66,19 @@ class StudyFolder:
     @classmethod
     def found(cls, out: str) -> "StudyFolder":
         """The folder of the study that is there, with what is done; nothing is written."""
-        folder = cls(out, read_plan(open_storage(out)))
+        folder = cls(out, read_schedule(open_storage(out)))
         folder.done = folder._reconcile()
         return folder
 
     @property
     def spec(self) -> Spec:
         """What is asked for."""
-        return self.plan.spec
+        return self.schedule.spec
 
     def begin(self, *, overwrite: bool = False) -> dict[int, Receipt]:
         """Claim the folder; the chunks that an earlier run finished.
 
-        If the folder's study asks for less of the same, it grows: `plan` has its specs too.
+        If the folder's study asks for less of the same, it grows: `schedule` has its specs too.
 
         Raises:
             OtherStudyError: the folder's study has another spec; the message shows the difference.
@@ -105,7 +105,9 @@ class StudyFolder:
     def _join(self, found: dict[str, Any]) -> None:
         """Go on with the study that is there, or refuse."""
         same = found["format"] in (FORMAT, GROWN) and found["fingerprint"] == self.spec.fingerprint
-        before = read_plan(self.storage).specs if same or found["format"] in (FORMAT, GROWN) else ()
+        before = (
+            read_schedule(self.storage).specs if same or found["format"] in (FORMAT, GROWN) else ()
+        )
         if not same and not (before and continues(before[-1], self.spec)):
             changes = "\n".join(differences(found["spec"], self.spec.to_dict()))
             changes = changes or f"  format: {found['format']} -> {FORMAT}"
@@ -122,13 +124,13 @@ class StudyFolder:
                 f"{__version__}: rows of the two may differ",
                 stacklevel=4,
             )
-        self.plan = Plan(before if same else (*before, self.spec))
+        self.schedule = Schedule(before if same else (*before, self.spec))
         if not same:
             self._describe(found["jaxprivnb"])
 
     def _describe(self, version: str = __version__) -> None:
         """Write down what the study is, and what it was."""
-        *earlier, spec = self.plan.specs
+        *earlier, spec = self.schedule.specs
         description: dict[str, Any] = {
             "format": GROWN if earlier else FORMAT,
             "fingerprint": spec.fingerprint,
@@ -142,7 +144,7 @@ class StudyFolder:
     def write_part(self, number: int, columns: dict[str, Any]) -> Receipt:
         """Store a chunk's rows durably. Does not touch the manifest, so workers may call it."""
         pa, pq = _pyarrow()
-        work = self.plan.work(number)
+        work = self.schedule.work(number)
         if work.levels_only:
             columns = {k: v for k, v in columns.items() if k in NAMES or k.startswith("coverage_")}
         table = row_table(work.spec, columns)
@@ -170,7 +172,7 @@ class StudyFolder:
         """Write the manifest, whole."""
         manifest = {
             "fingerprint": self.spec.fingerprint,
-            "chunks": self.plan.size,
+            "chunks": self.schedule.size,
             "done": [
                 {"part": part_name(r.chunk), **r._asdict()} for _, r in sorted(self.done.items())
             ],
@@ -182,10 +184,10 @@ class StudyFolder:
         """Finished chunks: what the manifest says and the folder has, and whole parts besides."""
         listed: dict[int, Receipt] = {}
         for name in _manifests(self.storage):
-            for spec in self.plan.specs:
+            for spec in self.schedule.specs:
                 listed |= read_manifest(self.storage, spec, name)
         done = {}
-        for number in part_numbers(self.storage, self.plan):
+        for number in part_numbers(self.storage, self.schedule):
             receipt = listed.get(number) or self._read_receipt(number)
             if receipt is not None:
                 done[number] = receipt
@@ -201,16 +203,16 @@ class StudyFolder:
             receipt = Receipt(*json.loads(metadata[b"receipt"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        work = self.plan.work(number)
+        work = self.schedule.work(number)
         right = metadata.get(b"fingerprint", b"").decode() == work.fingerprint
         size = work.task(number).rows
         return receipt if right and receipt.chunk == number and receipt.rows == size else None
 
 
-def part_numbers(storage: Storage, plan: Plan) -> list[int]:
+def part_numbers(storage: Storage, schedule: Schedule) -> list[int]:
     """The chunks whose parts are in a folder, in order."""
     found = (_PART.fullmatch(name) for name in storage.names(PARTS))
-    return sorted(int(m[1]) for m in found if m is not None and int(m[1]) < plan.size)
+    return sorted(int(m[1]) for m in found if m is not None and int(m[1]) < schedule.size)
 
 
 def read_part(storage: Storage, number: int, columns: list[str] | None = None) -> Any:
@@ -257,11 +259,11 @@ def read_study(storage: Storage) -> dict[str, Any] | None:
 
 def read_spec(storage: Storage) -> Spec:
     """The spec of the study in a folder."""
-    return read_plan(storage).spec
+    return read_schedule(storage).spec
 
 
-def read_plan(storage: Storage) -> Plan:
-    """The plan of the study in a folder."""
+def read_schedule(storage: Storage) -> Schedule:
+    """The schedule of the study in a folder."""
     found = read_study(storage)
     if found is None:
         raise FileNotFoundError(f"{storage.url} holds no study (there is no {STUDY} in it)")
@@ -274,7 +276,7 @@ def read_plan(storage: Storage) -> Plan:
     earlier = found.get("earlier", [])
     if not isinstance(earlier, list) or not all(isinstance(fields, dict) for fields in earlier):
         raise ValueError(f"{place} is damaged, or no study's: use another folder, or overwrite")
-    return Plan([check_fields(fields, place) for fields in (*earlier, found["spec"])])
+    return Schedule([check_fields(fields, place) for fields in (*earlier, found["spec"])])
 
 
 def read_manifest(storage: Storage, spec: Spec, name: str = MANIFEST) -> dict[int, Receipt]:

@@ -8,9 +8,9 @@ import numpy as np
 from jaxprivnb.extras import require
 from jaxprivnb.storage import check_path, open_storage
 from jaxprivnb.study.chunks import cuts, rounds
-from jaxprivnb.study.folder import part_numbers, read_part, read_plan
-from jaxprivnb.study.plan import Plan, renumbered
+from jaxprivnb.study.folder import part_numbers, read_part, read_schedule
 from jaxprivnb.study.precision import Progress
+from jaxprivnb.study.schedule import Schedule, renumbered
 from jaxprivnb.study.schema import DRAWS, NAMES, method_codes, row_table
 from jaxprivnb.study.spec import Spec, coverage_name
 
@@ -36,30 +36,30 @@ def read_study_rows(out: str | os.PathLike[str]) -> Study:
     """Every stored row, with the spec."""
     pa = require("pyarrow", "study", "reading a study")
     storage = open_storage(out)
-    plan = read_plan(storage)
-    numbers = part_numbers(storage, plan)
+    schedule = read_schedule(storage)
+    numbers = part_numbers(storage, schedule)
     if not numbers:
         raise ValueError(f"{storage.url} holds no finished chunk yet")
     parts = {number: read_part(storage, number) for number in numbers}
-    progress = Progress(plan, lambda number, columns: parts[number])
+    progress = Progress(schedule, lambda number, columns: parts[number])
     progress.begin(numbers)
-    if len(plan.specs) == 1:
+    if len(schedule.specs) == 1:
         # Parts of an earlier version may lack a column.
         table = pa.concat_tables(parts.values(), promote_options="default")
         table = table.replace_schema_metadata(None)
     else:
-        table = _as_one(plan, parts)
-    return Study(plan.spec, table, len(numbers), sum(map(len, progress.wanted.values())))
+        table = _as_one(schedule, parts)
+    return Study(schedule.spec, table, len(numbers), sum(map(len, progress.wanted.values())))
 
 
-def _as_one(plan: Plan, parts: dict[int, Any]) -> Any:
+def _as_one(schedule: Schedule, parts: dict[int, Any]) -> Any:
     """The rows of a study that grew, as if the last spec had been asked for at once."""
-    spec = plan.spec
+    spec = schedule.spec
     labels = [arm.label for arm in spec.arms]
     index = {cell: i for i, cell in enumerate(spec.cells)}
     kinds: dict[bool, list[dict[str, np.ndarray]]] = {False: [], True: []}
     for number, table in parts.items():
-        work = plan.work(number)
+        work = schedule.work(number)
         places = np.array([index[cell] for cell in work.spec.cells], np.int32)
         columns = {
             name: table[name].to_numpy()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxprivnb.study.chunks import rounds
-from jaxprivnb.study.plan import Plan
+from jaxprivnb.study.schedule import Schedule
 from jaxprivnb.study.schema import DRAWS, method_codes
 from jaxprivnb.study.spec import Spec
 
@@ -76,23 +76,23 @@ class Progress:
     """The chunks that a study wants next, given those that it has.
 
     Args:
-        plan: of the study.
+        schedule: of the study.
         rows: a finished chunk's rows as a `pyarrow.Table`, of the columns named or more.
         share: which part of the work is meant: chunks; under `[precision]` whole cells, since
             the chunks of a cell wait for each other.
     """
 
     def __init__(
-        self, plan: Plan, rows: Callable[[int, list[str]], Any], share: Share = WHOLE
+        self, schedule: Schedule, rows: Callable[[int, list[str]], Any], share: Share = WHOLE
     ) -> None:
-        self.plan = plan
+        self.schedule = schedule
         self.share = share
         self.looks: dict[int, Look] = {}
         """The last look at each cell, under `[precision]`."""
         self.wanted: dict[int, list[int]] = {}
         """The chunks of each cell that are wanted so far, done or not."""
         self._rows = rows
-        self._ends = rounds(plan.spec)
+        self._ends = rounds(schedule.spec)
         self._round: dict[int, int] = {}
         self._size: dict[int, int] = {}
         self._left: dict[int, set[int]] = {}
@@ -102,9 +102,9 @@ class Progress:
     def begin(self, done: Iterable[int]) -> list[int]:
         """The chunks to begin with, where those are done already."""
         self._done = set(done)
-        by_cell = self.plan.spec.precision is not None
+        by_cell = self.schedule.spec.precision is not None
         found = []
-        for cell in range(len(self.plan.spec.cells)):
+        for cell in range(len(self.schedule.spec.cells)):
             if not by_cell or self.share.has(cell):
                 self._round[cell] = self._size[cell] = 0
                 self.wanted[cell] = []
@@ -114,7 +114,7 @@ class Progress:
     def finished(self, number: int) -> list[int]:
         """The chunks that are wanted now that this one is done."""
         self._done.add(number)
-        cell = self.plan.chunk(number).cell
+        cell = self.schedule.chunk(number).cell
         self._left[cell].discard(number)
         return [] if self._left[cell] else self._advance(cell)
 
@@ -144,34 +144,34 @@ class Progress:
 
     def _advance(self, cell: int) -> list[int]:
         """Look at a cell whose last round is whole; the chunks of the next, if it needs one."""
-        chunks = self.plan.rounds_of(cell)
+        chunks = self.schedule.rounds_of(cell)
         while True:
             at = self._round[cell]
-            if at and self.plan.spec.precision is not None:
+            if at and self.schedule.spec.precision is not None:
                 self.looks[cell] = self._look(cell)
             if at == len(chunks) or (at and self.looks[cell].met):
                 self._left[cell] = set()
                 self._values.pop(cell, None)
                 return []
             mine = chunks[at]
-            if self.plan.spec.precision is None:
+            if self.schedule.spec.precision is None:
                 mine = [number for number in mine if self.share.has(number)]
             self._round[cell] += 1
             self.wanted[cell] += mine
-            self._size[cell] += sum(self.plan.chunk(number).size for number in mine)
+            self._size[cell] += sum(self.schedule.chunk(number).size for number in mine)
             self._left[cell] = set(mine) - self._done
             if self._left[cell]:
                 return sorted(self._left[cell])
 
     def _look(self, cell: int) -> Look:
         """What the whole rounds of a cell say."""
-        spec, chunks = self.plan.spec, self.wanted[cell]
+        spec, chunks = self.schedule.spec, self.wanted[cell]
         replicates = self._ends[self._round[cell] - 1]
         known = self._values.setdefault(cell, [])
         targets = _targets(spec)
         for number in chunks[len(known) :]:
             names = ["method", *DRAWS, *{measure for measure, *_ in targets}]
-            known.append(_Values.of(self.plan, number, self._rows(number, names)))
+            known.append(_Values.of(self.schedule, number, self._rows(number, names)))
         looks = []
         for measure, asked, relative in targets:
             mean, se = _error(spec, measure, known)
@@ -198,9 +198,9 @@ class _Values(NamedTuple):
     measures: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, plan: Plan, number: int, table: Any) -> "_Values":
+    def of(cls, schedule: Schedule, number: int, table: Any) -> "_Values":
         """From a chunk's rows."""
-        spec = plan.spec
+        spec = schedule.spec
         draws = [table[name].to_numpy().astype(np.int64) for name in DRAWS]
         sizes = spec.most
         replicate = (draws[0] * sizes.datasets + draws[1]) * sizes.noise_draws + draws[2]

@@ -18,8 +18,8 @@ from jaxprivnb.storage import check_path
 from jaxprivnb.study.chunks import go_on
 from jaxprivnb.study.display import Display, choose_display
 from jaxprivnb.study.folder import MANIFEST, Receipt, StudyFolder
-from jaxprivnb.study.plan import Plan
 from jaxprivnb.study.precision import WHOLE, Progress, Share
+from jaxprivnb.study.schedule import Schedule
 from jaxprivnb.study.spec import Arm, Spec
 from jaxprivnb.study.specfile import load_spec
 
@@ -113,8 +113,8 @@ def run_study(
     manifest = MANIFEST if part is None else f"manifest-{share.part}-of-{share.parts}.json"
     folder = StudyFolder(check_path("out", out), spec, manifest=manifest)
     done = dict(folder.begin(overwrite=overwrite))
-    plan = folder.plan
-    progress = Progress(plan, folder.read_part, share)
+    schedule = folder.schedule
+    progress = Progress(schedule, folder.read_part, share)
     pending = progress.begin(done)
     shown = choose_display(display)
     shown.progress = progress
@@ -127,16 +127,18 @@ def run_study(
     if engine == "local":
         stopping = shown.stopping
         stream = local_engine(
-            plan, folder, pending, follow=follow, workers=workers, stopping=stopping
+            schedule, folder, pending, follow=follow, workers=workers, stopping=stopping
         )
     else:
         from jaxprivnb.study.cluster import dask_engine
 
-        stream = dask_engine(plan, folder, pending, follow=follow, workers=workers, address=address)
+        stream = dask_engine(
+            schedule, folder, pending, follow=follow, workers=workers, address=address
+        )
     shown.start(
-        plan.spec,
+        schedule.spec,
         [
-            (plan.chunk(n), done[n].failures)
+            (schedule.chunk(n), done[n].failures)
             for chunks in progress.wanted.values()
             for n in chunks
             if n in done
@@ -147,7 +149,7 @@ def run_study(
         with contextlib.closing(stream):
             for finished in stream:
                 computed += 1
-                shown.finished(plan.chunk(finished.receipt.chunk), finished.receipt.failures)
+                shown.finished(schedule.chunk(finished.receipt.chunk), finished.receipt.failures)
     finally:
         shown.stop()
         with contextlib.suppress(OSError):  # the parts themselves say what is done
@@ -163,7 +165,7 @@ def run_study(
 
 
 def local_engine(
-    plan: Plan,
+    schedule: Schedule,
     folder: StudyFolder,
     pending: list[int],
     *,
@@ -195,8 +197,8 @@ def local_engine(
 
     def place(number: int) -> tuple[int, float]:
         # Neighbours in the queue differ in shape or N: their programs compile side by side.
-        piece = plan.chunk(number)
-        return piece.start, plan.spec.cells[piece.cell].epsilon_per_table
+        piece = schedule.chunk(number)
+        return piece.start, schedule.spec.cells[piece.cell].epsilon_per_table
 
     pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix=THREADS)
     done: SimpleQueue[Future[Finished]] = SimpleQueue()
@@ -264,6 +266,6 @@ def compute_and_store(
     from jaxprivnb.study.compute import compute_replicates
 
     started = time.monotonic()
-    task = folder.plan.task(number)
+    task = folder.schedule.task(number)
     columns = compute_replicates(task.spec, task.cell, task.replicates, between)
     return Finished(folder.write_part(number, columns), time.monotonic() - started)

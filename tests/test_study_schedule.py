@@ -12,13 +12,13 @@ import time
 import pytest
 
 from jaxprivnb.storage import LocalStorage
-from jaxprivnb.study.folder import OtherStudyError, StudyFolder, read_plan
+from jaxprivnb.study.folder import OtherStudyError, StudyFolder, read_schedule
 from jaxprivnb.study.load import load_study, read_study_rows
-from jaxprivnb.study.plan import Plan, continues
+from jaxprivnb.study.missing import study_status
 from jaxprivnb.study.run import run_study
+from jaxprivnb.study.schedule import Schedule, continues
 from jaxprivnb.study.spec import from_dict
 from jaxprivnb.study.specfile import parse_spec
-from jaxprivnb.study.status import study_status
 
 pytest.importorskip("pyarrow")
 
@@ -114,7 +114,7 @@ def test_step_by_step_and_with_chunks_of_every_step_missing(begun, everything, t
     assert run_study(parse_spec(text), out).failures == 0
     assert study_status(out).complete
     assert load_study(out).equals(everything)
-    assert len(read_plan(LocalStorage(out)).specs) == 5
+    assert len(read_schedule(LocalStorage(out)).specs) == 5
     found = json.loads((out / "study.json").read_text())
     assert found["spec"] == parse_spec(text).to_dict()
 
@@ -176,10 +176,10 @@ def test_chunks_cover_every_fit_once():
     specs = [TEXT]
     for what in ("levels", "data sets and noise draws", "methods", "replicates", "cells"):
         specs.append(changed(MORE[what], specs[-1]))
-    plan = Plan([parse_spec(text) for text in specs])
+    schedule = Schedule([parse_spec(text) for text in specs])
     fits, coverage = set(), set()
-    for number in range(plan.size):
-        task = plan.task(number)
+    for number in range(schedule.size):
+        task = schedule.task(number)
         cell = task.spec.cells[task.cell]
         sizes = task.spec.most
         for r, arm in itertools.product(task.replicates.tolist(), task.spec.arms):
@@ -191,16 +191,16 @@ def test_chunks_cover_every_fit_once():
             new = {(*key, level) for level in task.spec.levels}
             assert not new & coverage
             coverage |= new
-    spec = plan.spec
+    spec = schedule.spec
     assert len(fits) == len(spec.cells) * spec.replicates.total * len(spec.arms)
     assert len(coverage) == len(fits) * len(spec.levels)
     for cell in range(len(spec.cells)):
-        (chunks,) = plan.rounds_of(cell)
-        assert {plan.chunk(number).cell for number in chunks} == {cell}
-    again = Plan([from_dict(json.loads(json.dumps(s.to_dict()))) for s in plan.specs])
-    assert again.size == plan.size
+        (chunks,) = schedule.rounds_of(cell)
+        assert {schedule.chunk(number).cell for number in chunks} == {cell}
+    again = Schedule([from_dict(json.loads(json.dumps(s.to_dict()))) for s in schedule.specs])
+    assert again.size == schedule.size
     with pytest.raises(IndexError, match="chunk must be from 0"):
-        plan.task(plan.size)
+        schedule.task(schedule.size)
 
 
 def test_kill_minus_nine_while_a_study_grows(begun, everything, tmp_path, cache):
@@ -215,6 +215,6 @@ def test_kill_minus_nine_while_a_study_grows(begun, everything, tmp_path, cache)
         assert process.wait() == -signal.SIGKILL
         assert kept.items() <= digests(out).items()
         kept = digests(out)
-    assert run_study(parse_spec(more), out).computed <= read_plan(LocalStorage(out)).size - 9
+    assert run_study(parse_spec(more), out).computed <= read_schedule(LocalStorage(out)).size - 9
     assert (kept | digests(begun)).items() <= digests(out).items()
     assert load_study(out).equals(everything)

@@ -74,7 +74,7 @@ class Task(NamedTuple):
         return len(self.replicates) * len(self.spec.arms)
 
 
-class Plan:
+class Schedule:
     """The chunks of a study, over every spec that it was asked for with."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
@@ -100,7 +100,7 @@ class Plan:
         return self.work(number).task(number)
 
     def chunk(self, number: int) -> Chunk:
-        """A chunk as a piece of the whole study: its cell is an index into `Plan.spec.cells`.
+        """A chunk as a piece of the whole study: its cell is an index into `Schedule.spec.cells`.
 
         Start and stop count its replicates among those of its kind.
         """
@@ -113,7 +113,7 @@ class Plan:
         return bisect.bisect_right(self._firsts, number) - 1
 
     def rounds_of(self, cell: int) -> list[list[int]]:
-        """The chunks of a cell, an index into `Plan.spec.cells`, by round."""
+        """The chunks of a cell, an index into `Schedule.spec.cells`, by round."""
         ends = np.array(rounds(self.spec))
         found: list[list[int]] = [[] for _ in ends]
         for work, places in zip(self.works, self._places, strict=True):

@@ -22,7 +22,7 @@ class Missing(NamedTuple):
     """Rows that are not, as far as is known: under `[precision]` those of the round under way."""
 
 
-class Status(NamedTuple):
+class StudyStatus(NamedTuple):
     """How far a study is."""
 
     spec: Spec
@@ -43,18 +43,18 @@ class Status(NamedTuple):
         return self.done == self.wanted
 
 
-def study_status(out: str | os.PathLike[str]) -> Status:
+def study_status(out: str | os.PathLike[str]) -> StudyStatus:
     """What the study in a folder or at a URL has, and what it lacks."""
     require("pyarrow", "study", "reading a study")
     folder = StudyFolder.found(os.fspath(out))
-    plan, spec = folder.plan, folder.spec
-    progress = Progress(plan, folder.read_part)
+    schedule, spec = folder.schedule, folder.spec
+    progress = Progress(schedule, folder.read_part)
     progress.begin(folder.done)
     missing = []
     for cell, chunks in progress.wanted.items():
         rows = {arm.label: [0, 0] for arm in spec.arms}
         for number in chunks:
-            task = plan.task(number)
+            task = schedule.task(number)
             there = number in folder.done
             for arm in task.spec.arms:
                 if not (there and task.levels_only):  # those are no rows of their own
@@ -63,10 +63,10 @@ def study_status(out: str | os.PathLike[str]) -> Status:
     wanted = [number for chunks in progress.wanted.values() for number in chunks]
     ended = {cell for cell in progress.wanted if progress.ended(cell)}
     done = sum(number in folder.done for number in wanted)
-    return Status(spec, done, len(wanted), missing, progress.looks, ended)
+    return StudyStatus(spec, done, len(wanted), missing, progress.looks, ended)
 
 
-def format_status(status: Status) -> str:
+def format_status(status: StudyStatus) -> str:
     """Lines for a person: what is missing, cell by cell, and a last one with the sum."""
     spec = status.spec
     lines = [
