@@ -92,6 +92,6 @@ def test_a_report(folder, capsys):
     assert "income by 3 features" in (folder / "page.html").read_text()
     assert cli.main([*words, "-o", "r.json"]) == exits.EXIT_USAGE
     assert "r.json is the release" in capsys.readouterr().err
-    assert cli.main(["report", ".", "-o", "page.html"]) == exits.EXIT_USAGE
-    assert "is a folder" in capsys.readouterr().err
+    assert cli.main(["report", ".", "-o", "page.html"]) == exits.EXIT_STORAGE
+    assert "holds no study" in capsys.readouterr().err
     assert cli.main(["report", "none.json", "-o", "page.html"]) == exits.EXIT_STORAGE

@@ -3,7 +3,8 @@
 Every path gives an upper bound on c_ik(n) for the n in the class's window: what it found, plus what
 windows of cells, wrapping and rounding may have done to it. The evidence of these bounds dominates
 the mass of all tables whose class counts are inside their windows. For class counts outside there
-are Chernoff's bounds c_ik(n) <= exp(b - s n), and the concavity of log f:
+are Chernoff's bounds c_ik(n) <= exp(b - s n), secants where c_ik is log-concave, and the concavity
+of log f:
 
     g_ik(n) = c_ik(n) / ((A_ik)_n / n!)
 
@@ -108,6 +109,25 @@ def _log_outside_unknown(
     return jnp.logaddexp(*found) + at + weight
 
 
+def _secants(messages: Messages, data: Dataset) -> tuple[jax.Array, jax.Array]:
+    """log c_ik at the window's last and first count, and its secants there, outwards: `[2, I, K]`.
+
+    Where all concentrations of a block are at least 1 its weights are log-concave, as noise is, and
+    so is their convolution c: outside it is below its secants. Chernoff's bound, which holds for
+    all, is some sqrt(2 pi) sd higher, for every block. Where nothing is known, inf and 0.
+    """
+    step = max(messages.log_c.shape[-1] // 8, 1)
+    ends = lambda x, at: jnp.stack([x[..., -1 - at], x[..., at]])  # noqa: E731
+    height, inner = ends(messages.log_most, 0), ends(messages.log_c, step)
+    off = ends(messages.log_most, step) - inner
+    known = jnp.isfinite(height) & jnp.isfinite(inner) & (off < 0.5)
+    known &= jnp.all((data.a >= 1) | ~data.real, axis=-1)
+    # The least that c may be where it was found: what may be too little may be too much as well.
+    least = inner + jnp.log1p(-jnp.expm1(jnp.where(known, off, 0)))
+    slope = jnp.where(known, (height - least) / step, 0)
+    return jnp.where(known, height, jnp.inf), slope
+
+
 def _log_beyond(
     messages: Messages, tails: Chernoff, data: Dataset, slope: jax.Array | float = 0.0
 ) -> jax.Array:
@@ -130,6 +150,10 @@ def _log_beyond(
         - tails.slope[..., None] * (n - messages.middle[:, None])[:, None, :, None]
     )  # [2, Q, I, K, stretch]
     chernoff = jnp.maximum(at(near), at(far)).min(1)  # [2, I, K, stretch]
+    height, slope_out = _secants(messages, data)  # [2, I, K]
+    edge = jnp.stack([start + window - 1, start])[..., None, None]  # [2, I, 1, 1]
+    out = lambda n: height[..., None] + slope_out[..., None] * jnp.abs(n[:, :, None] - edge)  # noqa: E731
+    chernoff = jnp.minimum(chernoff, jnp.maximum(out(near), out(far)))
     concentration = jnp.concatenate([data.a_class[:, None], data.A], axis=1)[..., None]
     rising = log_rising(jnp.stack([near, far])[:, :, :, None], concentration)
     per_class, per_block = rising[:, :, :, 0].max(0), (-rising[:, :, :, 1:]).max(0)
