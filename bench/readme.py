@@ -321,6 +321,64 @@ def synthetic_table() -> str:
     return "\n".join(lines)
 
 
+@figure
+def halving() -> str:
+    """Squared errors of one release, of the average of two taken as one, and of their product."""
+    each = result("published")["cases"]["halving"]
+    names = ("one release", "the average of two, as one", "two releases")
+    return ", ".join(bare(each[name][0], 4) for name in names)
+
+
+@figure
+def published_table() -> str:
+    """Coverage of 95% intervals where what was published is said, and where it is not."""
+    lines = [
+        "| what was published; what a fit that ignores it takes it for "
+        "| coverage of P(Y), P(X given Y), counts, N | when ignored |",
+        "|---|---|---|",
+    ]
+    quantities = [f"coverage of {x}" for x in ("P(Y)", "P(X|Y)", "counts", "N")]
+    for name, case in result("published")["cases"].items():
+        if name == "halving":
+            continue
+        each = (
+            ", ".join(bare(case[how][q][0], 3) for q in quantities if q in case[how])
+            for how in ("taken in", "ignored")
+        )
+        lines.append(f"| {' '.join(case['what'].split()).rstrip('.')} | {' | '.join(each)} |")
+    return "\n".join(lines)
+
+
+@figure
+def real_tables() -> str:
+    """Seconds of a fit and of questions about it, warm, and as multiples of bare transforms."""
+    lines = [
+        "| tables | fit | 95% intervals | predict 1,000 | 1,000 draws | fit without N | peak |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in result("real_tables")["rows"]:
+        J = row["J"]
+        sizes = f"{len(J)} features of {min(J)} to {max(J)}" if len(set(J)) > 1 else (
+            f"{len(J)} features of {J[0]}"
+        )  # fmt: skip
+        cells = [
+            f"{duration(row['warm_seconds'][q])} ({row['times_transforms'][q]:.0f})"
+            for q in ("fit", "intervals", "predict", "draws")
+        ]
+        lines.append(
+            f"| N={row['N']:,}, I={row['I']}, {sizes}, b={row['b']:g} | {' | '.join(cells)} "
+            f"| {duration(row['without_n_seconds']['warm'])} | {row['peak_gib']:.1f} GiB |"
+        )
+    return "\n".join(lines)
+
+
+@figure
+def real_seconds(name: str, question: str) -> str:
+    """Warm time of a question about one of the real-sized tables."""
+    (row,) = (r for r in result("real_tables")["rows"] if r["name"] == name)
+    return duration(row["warm_seconds"][question])
+
+
 def peer(name: str, design: str = "paper") -> Any:
     """A peer's row in peers.json; words of a name are joined by _ on a page."""
     return result("peers")["designs"][design]["methods"][name.replace("_", " ")]

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from test_study_plan import MORE, TEXT, changed, digests
+from test_study_schedule import MORE, TEXT, changed, digests
 
 from jaxprivnb import cli
 from jaxprivnb.cli.exits import EXIT_INCOMPLETE, EXIT_STORAGE, EXIT_USAGE

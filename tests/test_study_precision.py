@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from test_study_plan import changed, digests
+from test_study_schedule import changed, digests
 
 from jaxprivnb.study.chunks import cuts, n_chunks, rounds
 from jaxprivnb.study.display import LiveDisplay, LogDisplay
