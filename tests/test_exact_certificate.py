@@ -130,10 +130,20 @@ def test_many_categories_lose_nothing(J, dtype):
     assert float(fit.lost_mass) < (5e-4 if dtype == "float32" else 1e-10)
 
 
-def test_many_features_lose_nothing():
+@pytest.mark.parametrize("shares", [(0.6, 0.4), (0.6, 0.397, 0.003)], ids=["even", "a rare class"])
+def test_many_features_lose_nothing(shares):
     """Chernoff's bounds are a factor too high for every block, and forty of them add up."""
+    sizes = (2, 3) * 20
+    feature = np.zeros((len(shares), len(sizes), 3))
+    for k, J in enumerate(sizes):
+        feature[:, k, :J] = np.random.default_rng(k).dirichlet(np.ones(J), len(shares))
     tables = pnb.simulate(
-        jax.random.key(4), n_records=3000, n_categories=(2, 3) * 20, noise=pnb.Laplace(20.0)
+        jax.random.key(4),
+        n_records=3000,
+        n_classes=len(shares),
+        n_categories=sizes,
+        noise=pnb.Laplace(20.0),
+        parameters=(np.array(shares), feature),
     ).tables
     prior = resolve_prior(None, tables.counts, tables.mask)
     path = plan.choose(tables, prior)

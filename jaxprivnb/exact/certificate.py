@@ -15,6 +15,8 @@ taken out of it, and for totals beyond that no more than at the least total ther
 ratio of the computed evidence to the sum of these is `lost_mass`.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -27,11 +29,56 @@ from jaxprivnb.exact.classes import (
     root_of,
 )
 from jaxprivnb.exact.dataset import Dataset
-from jaxprivnb.exact.path import Chernoff, Messages
+from jaxprivnb.exact.path import Messages
 from jaxprivnb.exact.rising import log_rising
 
 _STRETCHES = 31
 """Stretches of length 1, 2, 4, ...: together longer than any N that int32 holds."""
+
+
+class _Secants(NamedTuple):
+    """log c_ik(n) <= height + slope |n - edge| for n on the far side of the edge: `[2, I, K]` each,
+    of the last count that is known and of the first one.
+    """
+
+    edge: jax.Array
+    height: jax.Array
+    """inf where there is no such bound."""
+    slope: jax.Array
+
+
+def _secants(messages: Messages, data: Dataset) -> _Secants:
+    """Where all concentrations of a block are at least 1 its weights are log-concave, as noise is,
+    and so is their convolution c: beyond two of its points it is below their secant. Chernoff's
+    bound, which holds for all, is some sqrt(2 pi) sd higher, for every block.
+    """
+    log_c, log_most = messages.log_c, messages.log_most
+    known = jnp.isfinite(log_c) & (log_most - log_c < 0.5)
+    last = log_c.shape[-1] - 1 - jnp.argmax(known[..., ::-1], axis=-1)
+    first = jnp.argmax(known, axis=-1)
+    step = jnp.maximum((last - first) // 8, 1)
+    edge, inner = jnp.stack([last, first]), jnp.stack([last - step, first + step])
+    inner = jnp.clip(inner, 0, log_c.shape[-1] - 1)
+    at = lambda x, i: jnp.take_along_axis(x, i[..., None], axis=-1)[..., 0]  # noqa: E731
+    good = jnp.stack([at(known, edge[s]) & at(known, inner[s]) for s in (0, 1)])
+    good &= jnp.all((data.a >= 1) | ~data.real, axis=-1) & (edge != inner)
+    most, found, off = (
+        jnp.where(good, jnp.stack([at(x, i[s]) for s in (0, 1)]), 0)
+        for x, i in ((log_most, edge), (log_c, inner), (log_most - log_c, inner))
+    )
+    # The least that c may be where it was found: what may be too little may be too much as well.
+    slope = (most - found - jnp.log1p(-jnp.expm1(off))) / step.astype(most.dtype)
+    edge = messages.start[:, None] + edge.astype(most.dtype)
+    return _Secants(edge, jnp.where(good, most, jnp.inf), slope)
+
+
+def _tightened(messages: Messages, secants: _Secants) -> Messages:
+    """With secants for the counts of the windows that are beyond them."""
+    n = class_counts(messages.start, messages.log_c.shape[-1])[:, None]  # [I, 1, W]
+    away = (n - secants.edge[..., None]) * jnp.asarray([1, -1], n.dtype)[:, None, None, None]
+    line = secants.height[..., None] + secants.slope[..., None] * away
+    line = jnp.where(away > 0, line, jnp.inf).min(0)
+    return messages._replace(log_most=jnp.minimum(messages.log_most, line))
 
 
 def lost_mass(
@@ -39,6 +86,8 @@ def lost_mass(
 ) -> tuple[jax.Array, jax.Array]:
     """(The bound, scalar in [0, 1]; P(n_i = n) under the upper bounds, `[I, W]`)."""
     N, start, window = data.n_records, messages.start, messages.log_c.shape[-1]
+    secants = _secants(messages, data)
+    messages = _tightened(messages, secants)
     log_h = log_class_messages(messages.log_most, data, start, whole=whole)
     most = root_of(log_h, data, start, whole=whole)
     inside = most.log_total + jnp.log1p(most.rounding) + _rounding_of_logs(messages, log_h, found)
@@ -47,9 +96,9 @@ def lost_mass(
         return jnp.maximum(share, _small(found.rounding)), most.pmf
     total = inside
     if data.log_n is not None:
-        total = jnp.logaddexp(inside, _log_outside_unknown(messages, messages.tails, data, log_h))
+        total = jnp.logaddexp(inside, _log_outside_unknown(messages, secants, data, log_h))
     elif log_h.shape[0] > 1:  # the count of an only class is N, which its window holds
-        beyond = _log_beyond(messages, messages.tails, data)  # [I]
+        beyond = _log_beyond(messages, secants, data)  # [I]
         sums = jnp.logaddexp(logsumexp(log_h, axis=-1), beyond)
         tops = jnp.minimum(jnp.logaddexp(log_h.max(-1), beyond) - sums, 0)
         others = sums.sum() - sums + _least_other(tops)
@@ -84,7 +133,7 @@ def _least_other(x: jax.Array) -> jax.Array:
 
 
 def _log_outside_unknown(
-    messages: Messages, tails: Chernoff, data: Dataset, log_h: jax.Array
+    messages: Messages, secants: _Secants, data: Dataset, log_h: jax.Array
 ) -> jax.Array:
     """log of a bound on the mass of all class counts of which one is outside, where N is not known.
 
@@ -102,40 +151,22 @@ def _log_outside_unknown(
     n = class_counts(messages.start, log_h.shape[-1]) - middle[:, None]
     found = []
     for tilt in (jnp.zeros_like(slope), slope):
-        beyond = _log_beyond(messages, tails, data, tilt)
+        beyond = _log_beyond(messages, secants, data, tilt)
         sums = jnp.logaddexp(logsumexp(log_h + tilt * n, axis=-1), beyond)
         found.append(logsumexp(beyond + sums.sum() - sums) + tilt * (middle.sum() - N_0))
     weight = data.log_n.max() if data.log_n.shape[-1] else 0.0
     return jnp.logaddexp(*found) + at + weight
 
 
-def _secants(messages: Messages, data: Dataset) -> tuple[jax.Array, jax.Array]:
-    """log c_ik at the window's last and first count, and its secants there, outwards: `[2, I, K]`.
-
-    Where all concentrations of a block are at least 1 its weights are log-concave, as noise is, and
-    so is their convolution c: outside it is below its secants. Chernoff's bound, which holds for
-    all, is some sqrt(2 pi) sd higher, for every block. Where nothing is known, inf and 0.
-    """
-    step = max(messages.log_c.shape[-1] // 8, 1)
-    ends = lambda x, at: jnp.stack([x[..., -1 - at], x[..., at]])  # noqa: E731
-    height, inner = ends(messages.log_most, 0), ends(messages.log_c, step)
-    off = ends(messages.log_most, step) - inner
-    known = jnp.isfinite(height) & jnp.isfinite(inner) & (off < 0.5)
-    known &= jnp.all((data.a >= 1) | ~data.real, axis=-1)
-    # The least that c may be where it was found: what may be too little may be too much as well.
-    least = inner + jnp.log1p(-jnp.expm1(jnp.where(known, off, 0)))
-    slope = jnp.where(known, (height - least) / step, 0)
-    return jnp.where(known, height, jnp.inf), slope
-
-
 def _log_beyond(
-    messages: Messages, tails: Chernoff, data: Dataset, slope: jax.Array | float = 0.0
+    messages: Messages, secants: _Secants, data: Dataset, slope: jax.Array | float = 0.0
 ) -> jax.Array:
     """log of a bound on sum of h_i(n) over n outside the class's window, `[I]`.
 
     Less what log h_i itself is less, and each term times exp(slope (n - middle)).
     """
-    dtype, N = data.a.dtype, data.n_records
+    dtype, N, tails = data.a.dtype, data.n_records, messages.tails
+    assert tails is not None
     start, window = messages.start, messages.log_c.shape[-1]
     length = jnp.exp2(jnp.arange(_STRETCHES, dtype=dtype))
     begin = jnp.cumsum(length) - length  # 0, 1, 3, 7, ...
@@ -150,9 +181,10 @@ def _log_beyond(
         - tails.slope[..., None] * (n - messages.middle[:, None])[:, None, :, None]
     )  # [2, Q, I, K, stretch]
     chernoff = jnp.maximum(at(near), at(far)).min(1)  # [2, I, K, stretch]
-    height, slope_out = _secants(messages, data)  # [2, I, K]
-    edge = jnp.stack([start + window - 1, start])[..., None, None]  # [2, I, 1, 1]
-    out = lambda n: height[..., None] + slope_out[..., None] * jnp.abs(n[:, :, None] - edge)  # noqa: E731
+    edge = secants.edge[..., None]  # [2, I, K, 1]
+    out = lambda n: (  # noqa: E731
+        secants.height[..., None] + secants.slope[..., None] * jnp.abs(n[:, :, None] - edge)
+    )
     chernoff = jnp.minimum(chernoff, jnp.maximum(out(near), out(far)))
     concentration = jnp.concatenate([data.a_class[:, None], data.A], axis=1)[..., None]
     rising = log_rising(jnp.stack([near, far])[:, :, :, None], concentration)
