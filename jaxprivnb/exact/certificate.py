@@ -42,9 +42,11 @@ class _Secants(NamedTuple):
     """
 
     edge: jax.Array
+    """The count itself."""
     height: jax.Array
-    """inf where there is no such bound."""
+    """The most that log c_ik can be there; inf where there is no such bound."""
     slope: jax.Array
+    """Outwards; where c_ik falls it is negative."""
 
 
 def _secants(messages: Messages, data: Dataset) -> _Secants:
